@@ -1,0 +1,68 @@
+//! The payload encoding, and the only module that knows it is bincode.
+//!
+//! Layout: bincode 2's `config::legacy()`: little endian, integers of fixed width, lengths as `u64`, `Option` as one
+//! byte, enum variants as `u32`, fields in order without names. It is canonical (one value, one encoding) and is
+//! what bincode 1 and wincode write by default, so the bytes outlive any one crate.
+
+use std::io;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{DecodeError, TooLarge};
+use crate::limits::PAYLOAD_LEN_MAX;
+
+type Layout = bincode::config::Configuration<
+    bincode::config::LittleEndian,
+    bincode::config::Fixint,
+    bincode::config::Limit<PAYLOAD_LEN_MAX>,
+>;
+
+const LAYOUT: Layout = bincode::config::legacy().with_limit::<PAYLOAD_LEN_MAX>();
+
+/// Encodes a payload.
+///
+/// # Errors
+/// [`TooLarge`] as soon as it is longer than [`PAYLOAD_LEN_MAX`]: the decoder's limit holds here too, since what could
+/// not be read back must not be written.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, TooLarge> {
+    let mut out = Bounded(Vec::with_capacity(256));
+    match bincode::serde::encode_into_std_write(value, &mut out, LAYOUT) {
+        Ok(_) => Ok(out.0),
+        // Our own types have nothing else that could fail: no untagged enum, no sequence of unknown length.
+        Err(_) => Err(TooLarge { what: "payload", len: out.0.len(), max: PAYLOAD_LEN_MAX }),
+    }
+}
+
+/// Decodes a payload, every byte of it.
+///
+/// # Errors
+/// `Corrupt` if the bytes are not of this type, are too long, or go on after it.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    if bytes.len() > PAYLOAD_LEN_MAX {
+        return Err(DecodeError::corrupt(0, "payload length", PAYLOAD_LEN_MAX, bytes.len()));
+    }
+    let (value, consumed) = bincode::serde::decode_from_slice(bytes, LAYOUT)
+        .map_err(|error| DecodeError::corrupt(0, "payload", std::any::type_name::<T>(), error))?;
+    if consumed != bytes.len() {
+        return Err(DecodeError::corrupt(consumed, "payload end", consumed, bytes.len()));
+    }
+    Ok(value)
+}
+
+/// A writer that stops at the limit, so that nothing much larger is ever held.
+struct Bounded(Vec<u8>);
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len().saturating_add(bytes.len()) > PAYLOAD_LEN_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

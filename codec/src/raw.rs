@@ -1,0 +1,96 @@
+//! Bytes kept exactly as they were received.
+
+use std::fmt;
+
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Bytes kept exactly as they were received: tool arguments, provider extras, source records of an import. Usually
+/// JSON, but nothing says that a model wrote valid JSON or valid UTF-8, and nothing here changes it.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct RawBytes(pub Vec<u8>);
+
+impl RawBytes {
+    /// The bytes as text, where they are UTF-8.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
+
+    /// The bytes as text, with U+FFFD for what is not UTF-8.
+    #[must_use]
+    pub fn to_text(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.0)
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&str> for RawBytes {
+    fn from(text: &str) -> Self {
+        Self(text.as_bytes().to_vec())
+    }
+}
+
+impl From<String> for RawBytes {
+    fn from(text: String) -> Self {
+        Self(text.into_bytes())
+    }
+}
+
+impl From<Vec<u8>> for RawBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for RawBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawBytes({:?})", self.to_text())
+    }
+}
+
+impl Serialize for RawBytes {
+    /// As text for people (lossy where it is not UTF-8), as the bytes themselves in the log.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.serialize_str(&self.to_text())
+        } else {
+            serializer.serialize_bytes(&self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RawBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Raw;
+        impl Visitor<'_> for Raw {
+            type Value = RawBytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes or text")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<RawBytes, E> {
+                Ok(RawBytes(bytes.to_vec()))
+            }
+
+            fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<RawBytes, E> {
+                Ok(RawBytes(bytes))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<RawBytes, E> {
+                Ok(text.into())
+            }
+        }
+        if deserializer.is_human_readable() {
+            deserializer.deserialize_str(Raw)
+        } else {
+            deserializer.deserialize_byte_buf(Raw)
+        }
+    }
+}
