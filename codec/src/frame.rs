@@ -216,7 +216,7 @@ pub fn encode(
     fields: FrameFields,
     records: &[(Envelope, Payload<'_>)],
 ) -> Result<Digest, TooLarge> {
-    let record_count = check_sizes(records)?;
+    let record_count = check(records)?;
     let fields = FrameFields { kind: KIND_RECORDS, record_count, ..fields };
     let mut hasher = ChainHasher::new(previous, &fields);
     for (envelope, payload) in records {
@@ -244,7 +244,11 @@ pub(crate) fn encode_other(out: &mut Vec<u8>, salt: u32, fields: &FrameFields, c
     seal(out, start, salt, fields, chain);
 }
 
-fn check_sizes(records: &[(Envelope, Payload<'_>)]) -> Result<u32, TooLarge> {
+/// Checks a frame against every limit before anything of it is encoded, and counts its records.
+///
+/// # Errors
+/// [`TooLarge`] if a payload, the frame or the number of records is over its limit, or there is no record.
+pub fn check(records: &[(Envelope, Payload<'_>)]) -> Result<u32, TooLarge> {
     let mut body_len = 0_usize;
     for (envelope, payload) in records {
         if let Payload::Present(bytes) = payload

@@ -31,13 +31,28 @@ pub struct SegmentHeader {
     pub first_position: Position,
     /// The ownership that began it.
     pub epoch: Epoch,
-    /// A random number that seeds the checksums of its frames, so that a frame of another segment never passes here.
+    /// Seeds the checksums of its frames' headers, so that a frame of another segment never passes here. See [`salt`].
     pub salt: u32,
     /// The chain hash of the last frame before it: [`chain::genesis`](crate::chain::genesis) in the first segment.
     pub previous: Digest,
     /// The log that the segments before this one belong to, where this is the first segment a fork wrote itself.
     pub forked_from: Option<LogId>,
 }
+
+/// The salt that a writer gives a segment: derived, not drawn, so that it can be computed again for a segment whose
+/// header is damaged. Readers use the one in the header.
+#[must_use]
+pub fn salt(log_id: LogId, segment_no: SegmentNo) -> u32 {
+    let mut hasher = blake3::Hasher::new_derive_key(SALT_CONTEXT);
+    hasher.update(&log_id.0);
+    hasher.update(&segment_no.0.to_le_bytes());
+    let mut salt = [0; 4];
+    hasher.finalize_xof().fill(&mut salt);
+    u32::from_le_bytes(salt)
+}
+
+/// The context that [`salt`] is derived in.
+pub const SALT_CONTEXT: &str = "sessionlog 2026-11 segment salt v1";
 
 impl SegmentHeader {
     /// The header's bytes.

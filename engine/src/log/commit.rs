@@ -1,0 +1,347 @@
+//! Commit groups: threads queue their frames, the first of them writes all that wait and syncs once.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use sessionlog_codec::frame;
+use sessionlog_codec::ids::{Epoch, LogId, Position};
+use sessionlog_codec::record::{Envelope, Payload};
+
+use super::tail::{Failure, FrameRecords, SyncMode, Tail};
+use super::{Durability, LogDir, LogOptions, Reached, Receipt};
+use crate::error::{Error, ErrorKind, Result};
+use crate::num::to_u64;
+
+/// A record on its way into a log.
+#[derive(Clone, Debug)]
+pub struct NewRecord {
+    /// Everything about it but its payload.
+    pub envelope: Envelope,
+    /// Its payload.
+    pub payload: Vec<u8>,
+}
+
+/// Records that are committed together or not at all: one frame.
+#[derive(Debug)]
+pub struct Batch {
+    records: FrameRecords,
+}
+
+impl Batch {
+    /// Checks that the records fit into one frame.
+    ///
+    /// # Errors
+    /// `Invalid` if there are none, or a record or all of them are over a limit of the format.
+    pub fn new(records: Vec<NewRecord>) -> Result<Self> {
+        let records: FrameRecords =
+            records.into_iter().map(|record| (record.envelope, record.payload)).collect();
+        let borrowed: Vec<_> =
+            records.iter().map(|(envelope, bytes)| (envelope.clone(), Payload::Present(bytes))).collect();
+        frame::check(&borrowed)?;
+        drop(borrowed);
+        Ok(Self { records })
+    }
+
+    /// How many records there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are none: never, since such a batch can't be made.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+type Slot = Arc<OnceLock<Result<Reached>>>;
+
+#[derive(Debug)]
+struct Waiting {
+    /// Empty for a request to sync what was written before.
+    records: FrameRecords,
+    sync: SyncMode,
+    slot: Slot,
+}
+
+#[derive(Debug)]
+struct Queue {
+    waiting: Vec<Waiting>,
+    /// The position that the next record gets.
+    next: Position,
+    durable: Position,
+    /// The writing end; a committing thread has it while it writes.
+    tail: Option<Tail>,
+    /// Why nothing is written any more.
+    closed: Option<Error>,
+}
+
+/// A log that is open for writing. Shared by threads through `&self`.
+///
+/// * Positions are given in the order of [`enqueue`](Self::enqueue).
+/// * Nothing is acknowledged before it is as durable as was asked.
+/// * When a write fails, it and all that were queued behind it fail, and the log is as it was before them.
+/// * When a sync fails, the writer is closed for good.
+#[derive(Debug)]
+pub struct LogWriter {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    log_id: LogId,
+    epoch: Epoch,
+}
+
+impl LogWriter {
+    /// Creates a log. Its first append brings it into being as a whole: until that one is acknowledged, there is no log.
+    ///
+    /// # Errors
+    /// `Io` (or `Full`) if the first segment can't be created or there is a log already.
+    pub fn create(dir: LogDir, options: LogOptions, log_id: LogId) -> Result<Self> {
+        Ok(Self::new(Tail::create(dir, options, log_id, Epoch(1))?))
+    }
+
+    pub(crate) fn new(tail: Tail) -> Self {
+        let (log_id, epoch) = (tail.log_id(), tail.epoch());
+        let (next, durable) = (tail.next(), tail.durable());
+        let queue = Queue { waiting: Vec::new(), next, durable, tail: Some(tail), closed: None };
+        Self { queue: Mutex::new(queue), changed: Condvar::new(), log_id, epoch }
+    }
+
+    /// The log's id.
+    #[must_use]
+    pub fn log_id(&self) -> LogId {
+        self.log_id
+    }
+
+    /// The number of this ownership.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The last position that is known to be durable.
+    #[must_use]
+    pub fn durable(&self) -> Position {
+        self.lock().durable
+    }
+
+    /// The position that the next record gets.
+    #[must_use]
+    pub fn next(&self) -> Position {
+        self.lock().next
+    }
+
+    /// Queues a batch and gives it its positions, if the next one is still `expected`.
+    ///
+    /// # Errors
+    /// `Conflict` if it is not (an append before it failed, or another one came first): nothing is queued. `Closed` after
+    /// a failure that closed the writer.
+    pub fn enqueue(&self, batch: Batch, expected: Position, durability: Durability) -> Result<Ticket<'_>> {
+        let mut queue = self.lock();
+        queue.check_open()?;
+        if queue.next != expected {
+            let message = format!("the log's next position is {}, not {expected}", queue.next);
+            return Err(Error::new(ErrorKind::Conflict, "log.position", message));
+        }
+        let count = to_u64(batch.len());
+        let next =
+            expected.0.checked_add(count).map(Position).ok_or_else(|| {
+                Error::new(ErrorKind::Full, "log.positions", "the log has no position left")
+            })?;
+        queue.next = next;
+        let sync = match durability {
+            Durability::Sync => SyncMode::Sync,
+            Durability::Turn | Durability::Buffered => SyncMode::Defer,
+        };
+        let slot = Slot::default();
+        queue.waiting.push(Waiting { records: batch.records, sync, slot: Arc::clone(&slot) });
+        Ok(Ticket { writer: self, slot, first: expected, last: Position(next.0.saturating_sub(1)) })
+    }
+
+    /// Appends a batch behind everything else and waits for its durability.
+    ///
+    /// # Errors
+    /// As [`enqueue`](Self::enqueue) and [`Ticket::wait`].
+    pub fn append(&self, batch: Batch, durability: Durability) -> Result<Receipt> {
+        let next = self.lock().next;
+        self.enqueue(batch, next, durability)?.wait()
+    }
+
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// `Io` if the sync failed: the writer is closed then, and what was not durable may be lost.
+    pub fn sync(&self) -> Result<()> {
+        let slot = Slot::default();
+        let (first, last) = {
+            let mut queue = self.lock();
+            queue.check_open()?;
+            let last = Position(queue.next.0.saturating_sub(1));
+            if queue.durable >= last {
+                return Ok(());
+            }
+            queue.waiting.push(Waiting {
+                records: Vec::new(),
+                sync: SyncMode::Sync,
+                slot: Arc::clone(&slot),
+            });
+            (queue.next, last)
+        };
+        Ticket { writer: self, slot, first, last }.wait().map(|_| ())
+    }
+
+    /// Makes everything durable, gives unused space back and closes the writer.
+    ///
+    /// # Errors
+    /// `Io` if that failed; `Closed` if the writer was closed before.
+    pub fn close(&self) -> Result<()> {
+        self.sync()?;
+        let mut queue = self.lock();
+        loop {
+            queue.check_open()?;
+            if let Some(mut tail) = queue.tail.take() {
+                queue.closed = Some(closed("the session was closed"));
+                let result = tail.close();
+                drop(queue);
+                self.changed.notify_all();
+                return result;
+            }
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // The queue is consistent at every point where a thread could panic: it is changed by plain assignments.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commits all that wait, on the calling thread. The tail is taken out of the queue meanwhile.
+    fn commit(&self, mut tail: Tail, group: Vec<Waiting>) {
+        let sync = if group.iter().any(|waiting| waiting.sync == SyncMode::Sync) {
+            SyncMode::Sync
+        } else {
+            SyncMode::Defer
+        };
+        let frames: Vec<&FrameRecords> =
+            group.iter().map(|waiting| &waiting.records).filter(|records| !records.is_empty()).collect();
+        let mut committed = tail.commit(&frames, sync);
+        if frames.is_empty()
+            && let Err(error) = tail.sync()
+        {
+            committed.failure = Some(Failure::Fatal(error));
+        }
+        let mut queue = self.lock();
+        queue.durable = tail.durable();
+        // The failure is stored before anybody is woken: a follower must never mistake it for its turn to lead.
+        let rewound = match committed.failure {
+            None => None,
+            Some(Failure::Rewound(error)) => Some(error),
+            Some(Failure::Fatal(error)) => {
+                queue.closed = Some(error.clone());
+                Some(error)
+            }
+        };
+        let mut position = tail.next();
+        let fatal = queue.closed.clone();
+        let mut in_log = committed.frames;
+        for waiting in group {
+            let written = if waiting.records.is_empty() {
+                rewound.is_none()
+            } else {
+                let written = in_log > 0;
+                in_log = in_log.saturating_sub(1);
+                written
+            };
+            settle(&waiting, written, fatal.as_ref(), rewound.as_ref(), sync);
+        }
+        if let Some(error) = &rewound {
+            // Those queued behind were numbered after records that are not there.
+            for waiting in std::mem::take(&mut queue.waiting) {
+                fill(&waiting.slot, Err(error.clone()));
+            }
+            queue.next = position;
+        }
+        position = queue.next;
+        debug_assert!(position >= tail.next(), "positions are given before they are written");
+        queue.tail = Some(tail);
+        drop(queue);
+        self.changed.notify_all();
+    }
+}
+
+/// Tells one waiting thread what became of its frame.
+fn settle(waiting: &Waiting, written: bool, fatal: Option<&Error>, rewound: Option<&Error>, sync: SyncMode) {
+    let result = match (fatal, rewound) {
+        (Some(error), _) => Err(error.clone()),
+        (None, Some(error)) if !written => Err(error.clone()),
+        // A group that was rewound in its middle was not synced as a whole: what is written is no more than that.
+        (None, Some(error)) if waiting.sync == SyncMode::Sync => Err(error.clone()),
+        (None, Some(_)) => Ok(Reached::Written),
+        (None, None) if sync == SyncMode::Sync => Ok(Reached::Durable),
+        (None, None) => Ok(Reached::Written),
+    };
+    fill(&waiting.slot, result);
+}
+
+fn fill(slot: &Slot, result: Result<Reached>) {
+    // Each slot is filled once, by the one thread that took it out of the queue.
+    if slot.set(result).is_err() {
+        debug_assert!(false, "a slot was filled twice");
+    }
+}
+
+fn closed(why: &str) -> Error {
+    Error::new(ErrorKind::Closed, "log.closed", why)
+}
+
+impl Queue {
+    fn check_open(&self) -> Result<()> {
+        match &self.closed {
+            None => Ok(()),
+            Some(cause) if cause.kind() == ErrorKind::Closed || cause.kind() == ErrorKind::Fenced => {
+                Err(cause.clone())
+            }
+            Some(cause) => {
+                let message = "the session is closed for writing after a failure; open it again".to_owned();
+                Err(Error::with_source(ErrorKind::Closed, "log.closed", message, cause.clone()))
+            }
+        }
+    }
+}
+
+/// A queued append. Its positions are given; whether it is in the log, [`wait`](Self::wait) tells.
+#[derive(Debug)]
+#[must_use = "an append is not acknowledged before `wait` returns"]
+pub struct Ticket<'a> {
+    writer: &'a LogWriter,
+    slot: Slot,
+    /// The first record's position.
+    pub first: Position,
+    /// The last record's position.
+    pub last: Position,
+}
+
+impl Ticket<'_> {
+    /// Waits until the append is as durable as was asked, writing it (and all that wait with it) if nobody else does.
+    ///
+    /// # Errors
+    /// `Full` or `Io` if it could not be written: then it is not in the log, now or later, and the writer is usable.
+    /// `Io` if the sync failed: then the writer is closed, and whether the append is in the log is not known. `Fenced` if
+    /// another owner took over.
+    pub fn wait(self) -> Result<Receipt> {
+        let mut queue = self.writer.lock();
+        loop {
+            if let Some(result) = self.slot.get() {
+                let (first, last) = (self.first, self.last);
+                return result.clone().map(|reached| Receipt { first, last, reached });
+            }
+            if let Some(tail) = queue.tail.take() {
+                let group = std::mem::take(&mut queue.waiting);
+                drop(queue);
+                self.writer.commit(tail, group);
+                queue = self.writer.lock();
+            } else {
+                queue = self.writer.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! Recovery: what a log's bytes say after whatever happened, and the one place that cuts.
+//!
+//! [`assess`] is a pure function over the bytes of the last segment. [`Recovering`] holds its result, and only
+//! [`Recovering::finish`] turns it into a [`LogWriter`]: it moves a torn tail into quarantine, cuts it off, and
+//! changes nothing else.
+//!
+//! A torn tail is told from damage by what later frames say was durable (`synced`): bad bytes are a torn tail if
+//! nothing proves that they were ever acknowledged, and damage if something does.
+
+use std::path::PathBuf;
+
+use sessionlog_codec::DecodeError;
+use sessionlog_codec::DecodeErrorKind;
+use sessionlog_codec::footer::{self, FooterEntry, LOCATOR_LEN};
+use sessionlog_codec::frame::{Frame, KIND_FOOTER, KIND_RECORDS};
+use sessionlog_codec::ids::{Digest, Epoch, Position};
+use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
+use sessionlog_codec::segment::SegmentHeader;
+
+use super::LogOptions;
+use super::commit::LogWriter;
+use super::scan::{FrameEnd, Scan, Span};
+use super::segment::{LogDir, SegmentName};
+use super::tail::Tail;
+use crate::error::{Error, ErrorKind, Result};
+use crate::num::{to_u64, to_usize};
+use crate::storage::{Access, StorageFile};
+
+/// The last segment of a log, as bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentBytes<'a> {
+    /// All of its bytes.
+    pub bytes: &'a [u8],
+    /// A position that something outside of the segment proves to have been durable; [`Position::START`] if nothing does.
+    pub witnessed: Position,
+}
+
+/// Bytes at a log's end that were never acknowledged, as far as anything proves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// Where they start in the segment, in bytes.
+    pub offset: u64,
+    /// How many there are, up to the last one that is not zero.
+    pub len: u64,
+    /// How many whole frames follow the first bad byte. They were written together with it and synced with nothing.
+    pub later_frames: usize,
+    /// What is wrong with the first of them.
+    pub error: String,
+}
+
+/// Acknowledged records that are hurt or missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Where the first hurt byte is in the segment.
+    pub offset: u64,
+    /// Bytes up to the next sound frame or the end.
+    pub len: u64,
+    /// The first position that is missing.
+    pub first: Position,
+    /// The last one that is known to be missing.
+    pub last: Position,
+    /// What was found, in plain words.
+    pub explanation: String,
+}
+
+/// What a log's bytes say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every frame is whole, to the end.
+    Clean,
+    /// The end is torn, and nothing acknowledged is in it.
+    TornTail(TornTail),
+    /// Acknowledged data is hurt: read around it, write nothing.
+    Damaged(Damage),
+    /// A newer version wrote this: read what is known, write nothing.
+    Unsupported {
+        /// Where in the segment.
+        offset: u64,
+        /// What this version can't read.
+        error: DecodeError,
+    },
+}
+
+/// Whether a segment takes more frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SegmentState {
+    /// It does.
+    Active,
+    /// It ends in a footer.
+    Sealed,
+}
+
+/// The result of [`assess`].
+#[derive(Clone, Debug)]
+pub struct Assessment {
+    /// What the bytes say.
+    pub verdict: Verdict,
+    pub(crate) header: SegmentHeader,
+    pub(crate) end: FrameEnd,
+    pub(crate) entries: Vec<FooterEntry>,
+    pub(crate) state: SegmentState,
+}
+
+impl Assessment {
+    /// The last record before anything that is wrong.
+    #[must_use]
+    pub fn last(&self) -> Position {
+        Position(self.end.next.0.saturating_sub(1))
+    }
+}
+
+/// Why a segment can't be assessed at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderProblem {
+    /// Nothing but (a part of) a header was ever written: creating the segment did not finish.
+    HalfCreated,
+    /// The header is hurt, and there is something behind it.
+    Unreadable(DecodeError),
+}
+
+/// Judges the bytes of a log's last segment.
+///
+/// # Errors
+/// [`HeaderProblem`] if it has no readable header.
+pub fn assess(segment: SegmentBytes<'_>) -> std::result::Result<Assessment, HeaderProblem> {
+    let header = SegmentHeader::decode(segment.bytes).map_err(|error| {
+        let behind = segment.bytes.get(SEGMENT_HEADER_LEN..).unwrap_or_default();
+        let half_created = error.kind() == DecodeErrorKind::Corrupt && behind.iter().all(|byte| *byte == 0);
+        if half_created { HeaderProblem::HalfCreated } else { HeaderProblem::Unreadable(error) }
+    })?;
+    let mut walk = Walk::new(&header, segment.witnessed);
+    for span in Scan::new(segment.bytes, &header) {
+        walk.step(span);
+    }
+    let verdict = walk.verdict(segment.bytes);
+    let Walk { end, entries, state, .. } = walk;
+    Ok(Assessment { verdict, header, end, entries, state })
+}
+
+/// What the walk over a segment has seen.
+struct Walk {
+    end: FrameEnd,
+    entries: Vec<FooterEntry>,
+    state: SegmentState,
+    witnessed: Position,
+    /// The first thing that is wrong, and how far it reaches.
+    wrong: Option<(usize, usize, String)>,
+    broken_chain: bool,
+    later_frames: usize,
+    newer: Option<(usize, DecodeError)>,
+}
+
+impl Walk {
+    fn new(header: &SegmentHeader, witnessed: Position) -> Self {
+        Self {
+            end: FrameEnd::of_header(header),
+            entries: Vec::new(),
+            state: SegmentState::Active,
+            witnessed,
+            wrong: None,
+            broken_chain: false,
+            later_frames: 0,
+            newer: None,
+        }
+    }
+
+    fn step(&mut self, span: Span<'_>) {
+        match span {
+            Span::Frame { offset, frame } if self.wrong.is_none() => self.good(offset, &frame),
+            Span::Frame { frame, .. } => self.later(&frame),
+            Span::OutOfOrder { offset, expected, frame } => {
+                let found = frame.header().fields.first_position;
+                let error = format!("records from position {expected} are missing: the next is {found}");
+                self.note_wrong(offset, 0, error);
+                self.later(&frame);
+            }
+            Span::Bad { offset, len, error } => self.note_wrong(offset, len, error),
+            Span::Newer { offset, error } => self.newer = Some((offset, error)),
+            Span::End { .. } => {}
+        }
+    }
+
+    fn good(&mut self, offset: usize, frame: &Frame<'_>) {
+        if frame.header().fields.kind == KIND_RECORDS {
+            let computed = frame.chain_after(&self.end.chain);
+            if computed != frame.header().chain {
+                let found = frame.header().chain;
+                self.broken_chain = true;
+                self.note_wrong(offset, 0, format!("chain hash: expected {computed}, found {found}"));
+                self.later(frame);
+                return;
+            }
+            let frame_offset = u32::try_from(offset).unwrap_or(u32::MAX);
+            self.entries.extend(frame.records().iter().map(|record| FooterEntry {
+                kind: record.envelope.kind,
+                node: record.envelope.node,
+                frame_offset,
+            }));
+        }
+        self.end = FrameEnd::of_frame(offset, frame);
+        if frame.header().fields.kind == KIND_FOOTER {
+            self.state = SegmentState::Sealed;
+            self.end.offset = self.end.offset.saturating_add(LOCATOR_LEN);
+        }
+    }
+
+    fn later(&mut self, frame: &Frame<'_>) {
+        self.later_frames = self.later_frames.saturating_add(1);
+        self.witnessed = self.witnessed.max(frame.header().fields.synced);
+    }
+
+    fn note_wrong(&mut self, offset: usize, len: usize, error: String) {
+        if self.wrong.is_none() {
+            self.wrong = Some((offset, len, error));
+        }
+    }
+
+    fn verdict(&self, bytes: &[u8]) -> Verdict {
+        let acknowledged = self.witnessed >= self.end.next;
+        match (&self.wrong, &self.newer) {
+            (None, Some((offset, error))) => {
+                Verdict::Unsupported { offset: to_u64(*offset), error: error.clone() }
+            }
+            (None, None) if !acknowledged => Verdict::Clean,
+            (None, None) => Verdict::Damaged(self.damage(bytes.len(), 0, "the log ends too early")),
+            (Some((offset, len, error)), newer) => {
+                // What follows a newer frame can't be judged, so it may be acknowledged for all we know.
+                if acknowledged || self.broken_chain || newer.is_some() {
+                    return Verdict::Damaged(self.damage(*offset, *len, error));
+                }
+                let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last.saturating_add(1));
+                Verdict::TornTail(TornTail {
+                    offset: to_u64(self.end.offset),
+                    len: to_u64(used.saturating_sub(self.end.offset)),
+                    later_frames: self.later_frames,
+                    error: error.clone(),
+                })
+            }
+        }
+    }
+
+    fn damage(&self, offset: usize, len: usize, error: &str) -> Damage {
+        let first = self.end.next;
+        let last = self.witnessed.max(first);
+        let explanation = format!(
+            "{error}. Records from position {first} on were acknowledged (up to {last} at least), so nothing was cut"
+        );
+        Damage { offset: to_u64(offset), len: to_u64(len), first, last, explanation }
+    }
+}
+
+/// What recovery cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The segment it was cut from.
+    pub segment: SegmentName,
+    /// Where, and what was wrong.
+    pub tail: TornTail,
+    /// Where the bytes are kept now.
+    pub quarantine: PathBuf,
+}
+
+/// What recovery found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogRecovery {
+    /// The last record of the log.
+    pub last: Position,
+    /// The ownership before this one.
+    pub previous_epoch: Epoch,
+    /// The torn tail that was cut off.
+    pub cut: Option<Cut>,
+    /// A segment whose creation did not finish, removed.
+    pub removed: Option<SegmentName>,
+}
+
+/// A log that was read to its end and is not yet open for writing.
+#[derive(Debug)]
+pub struct Recovering {
+    dir: LogDir,
+    options: LogOptions,
+    name: SegmentName,
+    file: std::sync::Arc<dyn StorageFile>,
+    bytes: Vec<u8>,
+    assessment: Assessment,
+    half_created: Option<SegmentName>,
+}
+
+impl Recovering {
+    /// Reads and judges a log. The caller holds its owner's lock. Nothing is changed, but what a crash may have left in
+    /// the system's cache is made durable before it is believed.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no log, or its creation did not finish; `Corrupt` if acknowledged data is hurt;
+    /// `Unsupported` if a newer version wrote it; `Io` if it can't be read: an unreadable log is never a short one.
+    pub fn open(dir: LogDir, options: LogOptions, witnessed: Position) -> Result<Self> {
+        let mut segments = dir.list()?;
+        let mut half_created = None;
+        loop {
+            let Some((name, _)) = segments.last().copied() else {
+                let message = format!("{} holds no log: its creation did not finish", dir.segments.display());
+                return Err(Error::new(ErrorKind::NotFound, "log.missing", message));
+            };
+            let path = dir.segment_path(name);
+            let file = dir.open(name, Access::ReadWrite)?;
+            file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
+            dir.storage.sync_dir(&dir.segments).map_err(|e| Error::io("syncing", &dir.segments, e))?;
+            let bytes = dir.read_all(name)?;
+            match assess(SegmentBytes { bytes: &bytes, witnessed }) {
+                Ok(assessment) => {
+                    check_verdict(&path, &assessment.verdict)?;
+                    check_links(&dir, &segments, &assessment.header)?;
+                    return Ok(Self { dir, options, name, file, bytes, assessment, half_created });
+                }
+                Err(HeaderProblem::HalfCreated) if half_created.is_none() => {
+                    half_created = Some(name);
+                    segments.pop();
+                }
+                Err(HeaderProblem::HalfCreated) => return Err(half_created_twice(&path)),
+                Err(HeaderProblem::Unreadable(error)) => return Err(Error::decode(&path, 0, error)),
+            }
+        }
+    }
+
+    /// What was found.
+    #[must_use]
+    pub fn assessment(&self) -> &Assessment {
+        &self.assessment
+    }
+
+    /// The chain hash of the last frame.
+    #[must_use]
+    pub fn chain(&self) -> Digest {
+        self.assessment.end.chain
+    }
+
+    /// Cuts a torn tail (after copying it into quarantine) and opens the log for writing, under the next epoch.
+    ///
+    /// Durable when it returns: the quarantine copy, the cut.
+    ///
+    /// # Errors
+    /// `Io` or `Full` if the copy can't be kept: then nothing was cut.
+    pub fn finish(self) -> Result<(LogWriter, LogRecovery)> {
+        let Self { dir, options, name, file, bytes, assessment, half_created } = self;
+        let mut report = LogRecovery {
+            last: assessment.last(),
+            previous_epoch: assessment.end.epoch,
+            cut: None,
+            removed: half_created,
+        };
+        if let Some(half) = half_created {
+            let path = dir.segment_path(half);
+            dir.storage.remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
+            dir.storage.sync_dir(&dir.segments).map_err(|e| Error::io("syncing", &dir.segments, e))?;
+        }
+        let mut filled = to_u64(bytes.len());
+        if let Verdict::TornTail(torn) = &assessment.verdict {
+            let quarantine = keep(&dir, name, &bytes, torn)?;
+            let path = dir.segment_path(name);
+            file.set_len(torn.offset).map_err(|e| Error::io("cutting", &path, e))?;
+            file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
+            filled = torn.offset;
+            report.cut = Some(Cut { segment: name, tail: torn.clone(), quarantine });
+        }
+        let epoch = assessment.end.epoch.next().ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "log.epochs", "the log has no epoch left for another owner")
+        })?;
+        let tail = Tail::resume(dir, options, name, file, assessment, filled, epoch);
+        Ok((LogWriter::new(tail), report))
+    }
+}
+
+fn check_verdict(path: &std::path::Path, verdict: &Verdict) -> Result<()> {
+    match verdict {
+        Verdict::Clean | Verdict::TornTail(_) => Ok(()),
+        Verdict::Damaged(damage) => {
+            let at = format!("{} byte {}", path.display(), damage.offset);
+            let message = format!(
+                "{at}: {}. The session can be read (`logdump show`), not written; `logdump verify` lists all damage",
+                damage.explanation
+            );
+            Err(Error::new(ErrorKind::Corrupt, "log.damaged", message))
+        }
+        Verdict::Unsupported { offset, error } => Err(Error::decode(path, *offset, error.clone())),
+    }
+}
+
+fn half_created_twice(path: &std::path::Path) -> Error {
+    let message = format!("{} and the segment after it have no readable header", path.display());
+    Error::new(ErrorKind::Corrupt, "log.damaged", message)
+}
+
+/// Checks that each segment follows the one before it: only headers and footers are read.
+fn check_links(dir: &LogDir, segments: &[(SegmentName, u64)], last: &SegmentHeader) -> Result<()> {
+    let mut headers = Vec::with_capacity(segments.len());
+    let (_, before) = segments.split_last().unwrap_or((&(SegmentName(Position::START), 0), &[]));
+    for (name, len) in before {
+        let bytes = dir.read(*name, 0, to_u64(SEGMENT_HEADER_LEN))?;
+        let header =
+            SegmentHeader::decode(&bytes).map_err(|e| Error::decode(&dir.segment_path(*name), 0, e))?;
+        headers.push((*name, header, Some(sealed_end(dir, *name, *len)?)));
+    }
+    if let Some((name, _)) = segments.last() {
+        headers.push((*name, last.clone(), None));
+    }
+    let broken = |name: SegmentName, what: String| {
+        let message =
+            format!("{}: {what}; `logdump verify` lists all damage", dir.segment_path(name).display());
+        Err(Error::new(ErrorKind::Corrupt, "log.damaged", message))
+    };
+    for (name, header, _) in &headers {
+        if header.first_position != name.0 {
+            return broken(*name, format!("its header says it starts at position {}", header.first_position));
+        }
+    }
+    if let Some((name, first, _)) = headers.first()
+        && first.segment_no.0 != 0
+    {
+        return broken(*name, format!("{} segments before it are missing", first.segment_no));
+    }
+    for pair in headers.windows(2) {
+        let [(before, earlier, Some((next, chain))), (name, header, _)] = pair else { continue };
+        let same_log = header.log_id == earlier.log_id || header.forked_from == Some(earlier.log_id);
+        let follows = earlier.segment_no.next() == Some(header.segment_no);
+        if !same_log || !follows || header.first_position != *next || header.previous != *chain {
+            return broken(*name, format!("it does not follow {before}: one is missing or of another log"));
+        }
+    }
+    Ok(())
+}
+
+/// The position and chain hash after a sealed segment, from its footer.
+pub(crate) fn sealed_end(dir: &LogDir, name: SegmentName, len: u64) -> Result<(Position, Digest)> {
+    let path = dir.segment_path(name);
+    let not_sealed = || {
+        let message = format!("{} has a segment after it but no footer: its end is missing", path.display());
+        Error::new(ErrorKind::Corrupt, "log.damaged", message)
+    };
+    let header = dir.read(name, 0, to_u64(SEGMENT_HEADER_LEN))?;
+    let header = SegmentHeader::decode(&header).map_err(|e| Error::decode(&path, 0, e))?;
+    let (offset, bytes) = footer_bytes(dir, name, len)?.ok_or_else(not_sealed)?;
+    let frame = Frame::decode(&bytes, header.salt).map_err(|e| Error::decode(&path, offset, e))?;
+    Ok((frame.header().fields.first_position, frame.header().chain))
+}
+
+/// Where a segment's footer starts, and its bytes; `None` if it does not end in one.
+pub(crate) fn footer_bytes(dir: &LogDir, name: SegmentName, len: u64) -> Result<Option<(u64, Vec<u8>)>> {
+    let Some(locator_at) = len.checked_sub(to_u64(LOCATOR_LEN)) else { return Ok(None) };
+    let Some(footer_len) = footer::locate(&dir.read(name, locator_at, to_u64(LOCATOR_LEN))?) else {
+        return Ok(None);
+    };
+    let Some(offset) = locator_at.checked_sub(to_u64(footer_len)) else { return Ok(None) };
+    Ok(Some((offset, dir.read(name, offset, to_u64(footer_len))?)))
+}
+
+/// Copies a torn tail into the quarantine, durably, under a name that is not taken yet.
+fn keep(dir: &LogDir, name: SegmentName, bytes: &[u8], torn: &TornTail) -> Result<PathBuf> {
+    let storage = &dir.storage;
+    let (start, len) = (to_usize(torn.offset), to_usize(torn.len));
+    let tail = bytes.get(start..start.saturating_add(len)).unwrap_or_default();
+    let parent = dir.quarantine.parent().unwrap_or(&dir.quarantine);
+    storage.create_dir(&dir.quarantine).map_err(|e| Error::io("creating", &dir.quarantine, e))?;
+    storage.sync_dir(parent).map_err(|e| Error::io("syncing", parent, e))?;
+    for attempt in 0..u32::MAX {
+        let path = dir.quarantine.join(format!("{name}.{}.{attempt}.torn", torn.offset));
+        let file = match storage.create_new(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
+            Err(error) => return Err(Error::io("creating", &path, error)),
+        };
+        file.write_at(tail, 0).map_err(|e| Error::io("writing", &path, e))?;
+        file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
+        storage.sync_dir(&dir.quarantine).map_err(|e| Error::io("syncing", &dir.quarantine, e))?;
+        return Ok(path);
+    }
+    Err(Error::new(ErrorKind::Io, "log.quarantine", "the quarantine has no name left"))
+}

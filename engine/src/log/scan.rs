@@ -1,0 +1,154 @@
+//! Walks over a segment's bytes, frame by frame, past damage: the one walk that recovery, reading and verification share.
+
+use sessionlog_codec::footer::LOCATOR_LEN;
+use sessionlog_codec::frame::{FRAME_MAGIC, Frame, KIND_FOOTER};
+use sessionlog_codec::ids::{Digest, Epoch, Position};
+use sessionlog_codec::limits::{FRAME_ALIGNMENT, SEGMENT_HEADER_LEN};
+use sessionlog_codec::segment::SegmentHeader;
+use sessionlog_codec::{DecodeError, DecodeErrorKind};
+
+/// What stands at a place of a segment.
+#[derive(Debug)]
+pub(crate) enum Span<'a> {
+    /// A frame whose checksums hold, where it belongs.
+    Frame { offset: usize, frame: Frame<'a> },
+    /// Bytes that are no frame, up to the next frame or the end.
+    Bad { offset: usize, len: usize, error: String },
+    /// A frame that is sound but newer than this version. The walk ends: what follows can't be judged.
+    Newer { offset: usize, error: DecodeError },
+    /// Frames are in order, but records before this one are missing (or the frame is of an older ownership).
+    OutOfOrder { offset: usize, expected: Position, frame: Frame<'a> },
+    /// Only zeros (or nothing) from here to the end: space that was not used yet.
+    End { offset: usize },
+}
+
+/// The walk. It yields spans without gaps, ending with [`Span::End`], a [`Span::Bad`] that reaches the end, or
+/// [`Span::Newer`].
+pub(crate) struct Scan<'a> {
+    bytes: &'a [u8],
+    salt: u32,
+    at: usize,
+    expected: Position,
+    epoch: Epoch,
+    done: bool,
+}
+
+impl<'a> Scan<'a> {
+    /// A walk over a whole segment whose header was read already.
+    pub(crate) fn new(bytes: &'a [u8], header: &SegmentHeader) -> Self {
+        Self {
+            bytes,
+            salt: header.salt,
+            at: SEGMENT_HEADER_LEN,
+            expected: header.first_position,
+            epoch: header.epoch,
+            done: false,
+        }
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    /// The next offset behind `self.at` at which a whole frame stands that can belong here.
+    fn resync(&self) -> usize {
+        let mut at = self.at.saturating_add(FRAME_ALIGNMENT);
+        while let Some(rest) = self.bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            if rest.starts_with(&FRAME_MAGIC) && self.may_follow(rest) {
+                return at;
+            }
+            at = at.saturating_add(FRAME_ALIGNMENT);
+        }
+        self.bytes.len()
+    }
+
+    fn may_follow(&self, bytes: &[u8]) -> bool {
+        match Frame::decode(bytes, self.salt) {
+            Ok(frame) => frame.header().fields.first_position >= self.expected,
+            Err(error) => error.kind() == DecodeErrorKind::Unsupported,
+        }
+    }
+
+    fn bad(&mut self, error: String) -> Span<'a> {
+        let offset = self.at;
+        self.at = self.resync();
+        self.done = self.at >= self.bytes.len();
+        Span::Bad { offset, len: self.at.saturating_sub(offset), error }
+    }
+
+    fn frame(&mut self, frame: Frame<'a>) -> Span<'a> {
+        let offset = self.at;
+        let fields = &frame.header().fields;
+        if fields.first_position < self.expected {
+            let error = format!("a frame of position {}, expected {}", fields.first_position, self.expected);
+            return self.bad(error);
+        }
+        self.at = self.at.saturating_add(frame.header().frame_len());
+        if fields.kind == KIND_FOOTER {
+            self.at = self.at.saturating_add(LOCATOR_LEN).min(self.bytes.len());
+        }
+        let in_order = fields.first_position == self.expected && fields.epoch >= self.epoch;
+        let expected = std::mem::replace(&mut self.expected, fields.next_position());
+        self.epoch = self.epoch.max(fields.epoch);
+        if in_order { Span::Frame { offset, frame } } else { Span::OutOfOrder { offset, expected, frame } }
+    }
+}
+
+impl<'a> Iterator for Scan<'a> {
+    type Item = Span<'a>;
+
+    fn next(&mut self) -> Option<Span<'a>> {
+        if self.done {
+            return None;
+        }
+        let rest = self.rest();
+        if rest.iter().all(|byte| *byte == 0) {
+            self.done = true;
+            return Some(Span::End { offset: self.at });
+        }
+        match Frame::decode(rest, self.salt) {
+            Ok(frame) => Some(self.frame(frame)),
+            Err(error) if error.kind() == DecodeErrorKind::Unsupported => {
+                self.done = true;
+                Some(Span::Newer { offset: self.at, error })
+            }
+            Err(error) => Some(self.bad(error.to_string())),
+        }
+    }
+}
+
+/// Where a segment's last whole frame ends, and what the next one has to follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FrameEnd {
+    /// In bytes from the segment's start.
+    pub(crate) offset: usize,
+    /// The next record's position.
+    pub(crate) next: Position,
+    /// The last frame's chain hash.
+    pub(crate) chain: Digest,
+    /// The last frame's ownership.
+    pub(crate) epoch: Epoch,
+}
+
+impl FrameEnd {
+    /// The end of a segment that has no frame yet.
+    pub(crate) fn of_header(header: &SegmentHeader) -> Self {
+        Self {
+            offset: SEGMENT_HEADER_LEN,
+            next: header.first_position,
+            chain: header.previous,
+            epoch: header.epoch,
+        }
+    }
+
+    /// The end of a frame at `offset`.
+    pub(crate) fn of_frame(offset: usize, frame: &Frame<'_>) -> Self {
+        let header = frame.header();
+        Self {
+            offset: offset.saturating_add(header.frame_len()),
+            next: header.fields.next_position(),
+            chain: header.chain,
+            epoch: header.fields.epoch,
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Names and places of a log's files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sessionlog_codec::ids::Position;
+
+use crate::error::{Error, Result};
+use crate::num::{to_u64, to_usize};
+use crate::storage::{Access, EntryKind, Storage, StorageFile};
+
+const SUFFIX: &str = ".seg";
+const DIGITS: usize = 20;
+
+/// A segment file's name: the position of its first record in 20 digits, so that names sort as positions do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SegmentName(pub Position);
+
+impl SegmentName {
+    /// The name of a file, if it is a segment's.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let digits = name.strip_suffix(SUFFIX)?;
+        if digits.len() != DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        digits.parse().ok().map(|position| Self(Position(position)))
+    }
+}
+
+impl std::fmt::Display for SegmentName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:020}{SUFFIX}", self.0.0)
+    }
+}
+
+/// The places of one log.
+#[derive(Clone, Debug)]
+pub struct LogDir {
+    /// The storage it is in.
+    pub storage: Arc<dyn Storage>,
+    /// The directory of the segments.
+    pub segments: PathBuf,
+    /// The directory for what recovery cuts off; created when it is needed.
+    pub quarantine: PathBuf,
+}
+
+impl LogDir {
+    /// The path of a segment.
+    #[must_use]
+    pub fn segment_path(&self, name: SegmentName) -> PathBuf {
+        self.segments.join(name.to_string())
+    }
+
+    /// The segments that exist, in order, with their lengths. Files of other names are left alone.
+    pub(crate) fn list(&self) -> Result<Vec<(SegmentName, u64)>> {
+        let entries =
+            self.storage.list(&self.segments).map_err(|e| Error::io("listing", &self.segments, e))?;
+        let mut segments: Vec<_> = entries
+            .iter()
+            .filter(|entry| entry.kind == EntryKind::File)
+            .filter_map(|entry| Some((SegmentName::parse(entry.name.to_str()?)?, entry.len)))
+            .collect();
+        segments.sort_unstable();
+        Ok(segments)
+    }
+
+    pub(crate) fn open(&self, name: SegmentName, access: Access) -> Result<Arc<dyn StorageFile>> {
+        let path = self.segment_path(name);
+        self.storage.open(&path, access).map_err(|e| Error::io("opening", &path, e))
+    }
+
+    /// The bytes of a segment from `offset` on, at most `len` of them.
+    pub(crate) fn read(&self, name: SegmentName, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let file = self.open(name, Access::Read)?;
+        read_range(&*file, &self.segment_path(name), offset, len)
+    }
+
+    /// All bytes of a segment.
+    pub(crate) fn read_all(&self, name: SegmentName) -> Result<Vec<u8>> {
+        let file = self.open(name, Access::Read)?;
+        let path = self.segment_path(name);
+        let len = file.len().map_err(|e| Error::io("measuring", &path, e))?;
+        read_range(&*file, &path, 0, len)
+    }
+}
+
+fn read_range(file: &dyn StorageFile, path: &Path, offset: u64, len: u64) -> Result<Vec<u8>> {
+    let file_len = file.len().map_err(|e| Error::io("measuring", path, e))?;
+    let len = len.min(file_len.saturating_sub(offset));
+    let mut bytes = vec![0; to_usize(len)];
+    let read = file.read_at(&mut bytes, offset).map_err(|e| Error::io("reading", path, e))?;
+    bytes.truncate(read);
+    debug_assert!(to_u64(bytes.len()) <= len, "a read gives no more than was asked for");
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_sort_as_positions_do() {
+        let name = SegmentName(Position(42)).to_string();
+        assert_eq!(name, "00000000000000000042.seg");
+        assert_eq!(SegmentName::parse(&name), Some(SegmentName(Position(42))));
+        for other in ["42.seg", "0000000000000000004x.seg", "99999999999999999999.seg", ".seg", "x"] {
+            assert_eq!(SegmentName::parse(other), None, "{other}");
+        }
+    }
+}

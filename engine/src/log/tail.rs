@@ -1,0 +1,395 @@
+//! The end of a log, where frames are written: owned by one committing thread at a time.
+
+use std::sync::Arc;
+
+use sessionlog_codec::footer::{self, FooterEntry};
+use sessionlog_codec::frame::{self, FrameFields};
+use sessionlog_codec::ids::{Digest, Epoch, LogId, Position, SegmentNo};
+use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
+use sessionlog_codec::record::{Envelope, Payload};
+use sessionlog_codec::segment::{self, FORMAT_VERSION, SegmentHeader};
+
+use super::LogOptions;
+use super::recovery::{Assessment, SegmentState};
+use super::segment::{LogDir, SegmentName};
+use crate::error::{Error, ErrorKind, Result};
+use crate::num::{to_u64, to_usize};
+use crate::storage::StorageFile;
+
+/// Files grow to multiples of this, in bytes.
+const FILL_ALIGNMENT: u64 = 4096;
+
+/// A failure of [`Tail::commit`].
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nothing of it is in the log, and the tail is as it was.
+    Rewound(Error),
+    /// Nobody knows what is on disk: the tail must not be used again.
+    Fatal(Error),
+}
+
+/// What [`Tail::commit`] did before it ended or failed.
+#[derive(Debug)]
+pub(crate) struct Committed {
+    /// How many of the frames are in the log.
+    pub(crate) frames: usize,
+    /// Why the others are not.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// Whether a commit waits for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SyncMode {
+    /// It does.
+    Sync,
+    /// It does not.
+    Defer,
+}
+
+/// A frame that waits to be written.
+pub(crate) type FrameRecords = Vec<(Envelope, Vec<u8>)>;
+
+/// The writing end of a log.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    dir: LogDir,
+    options: LogOptions,
+    name: SegmentName,
+    file: Arc<dyn StorageFile>,
+    header: SegmentHeader,
+    state: SegmentState,
+    entries: Vec<FooterEntry>,
+    /// Where the next frame goes, in bytes.
+    end: u64,
+    /// How long the file is: from `end` to here it holds zeros.
+    filled: u64,
+    next: Position,
+    chain: Digest,
+    epoch: Epoch,
+    /// The last position that is known to be durable.
+    durable: Position,
+    /// Frames encoded and not yet written.
+    buffer: Vec<u8>,
+}
+
+impl Tail {
+    /// The tail of a new log: nothing is written yet, so that the first commit creates the log as a whole.
+    pub(crate) fn create(dir: LogDir, options: LogOptions, log_id: LogId, epoch: Epoch) -> Result<Self> {
+        let header = SegmentHeader {
+            format: FORMAT_VERSION,
+            reader: FORMAT_VERSION,
+            log_id,
+            segment_no: SegmentNo(0),
+            first_position: Position(1),
+            epoch,
+            salt: segment::salt(log_id, SegmentNo(0)),
+            previous: sessionlog_codec::chain::genesis(log_id),
+            forked_from: None,
+        };
+        let name = SegmentName(header.first_position);
+        let path = dir.segment_path(name);
+        let file = dir.storage.create_new(&path).map_err(|e| Error::io("creating", &path, e))?;
+        let mut tail = Self::over(dir, options, name, file, header, epoch);
+        // The header goes out with the first frames: a log that has one has the other.
+        tail.buffer.extend_from_slice(&tail.header.encode());
+        tail.end = 0;
+        tail.filled = 0;
+        Ok(tail)
+    }
+
+    fn over(
+        dir: LogDir,
+        options: LogOptions,
+        name: SegmentName,
+        file: Arc<dyn StorageFile>,
+        header: SegmentHeader,
+        epoch: Epoch,
+    ) -> Self {
+        Self {
+            dir,
+            options,
+            name,
+            file,
+            state: SegmentState::Active,
+            entries: Vec::new(),
+            end: to_u64(SEGMENT_HEADER_LEN),
+            filled: to_u64(SEGMENT_HEADER_LEN),
+            next: header.first_position,
+            chain: header.previous,
+            epoch,
+            durable: Position(header.first_position.0.saturating_sub(1)),
+            buffer: Vec::new(),
+            header,
+        }
+    }
+
+    /// The tail of a log that was recovered, everything in it durable.
+    pub(crate) fn resume(
+        dir: LogDir,
+        options: LogOptions,
+        name: SegmentName,
+        file: Arc<dyn StorageFile>,
+        assessment: Assessment,
+        filled: u64,
+        epoch: Epoch,
+    ) -> Self {
+        let Assessment { header, end, entries, state, .. } = assessment;
+        let mut tail = Self::over(dir, options, name, file, header, epoch);
+        tail.state = state;
+        tail.entries = entries;
+        tail.end = to_u64(end.offset);
+        tail.filled = filled.max(tail.end);
+        tail.next = end.next;
+        tail.chain = end.chain;
+        tail.durable = Position(end.next.0.saturating_sub(1));
+        tail
+    }
+
+    pub(crate) fn next(&self) -> Position {
+        self.next
+    }
+
+    pub(crate) fn durable(&self) -> Position {
+        self.durable
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(crate) fn log_id(&self) -> LogId {
+        self.header.log_id
+    }
+
+    /// Writes frames in one go (more if a segment is sealed in between) and, in [`SyncMode::Sync`], makes them durable.
+    pub(crate) fn commit(&mut self, frames: &[&FrameRecords], sync: SyncMode) -> Committed {
+        let mut committed = 0;
+        while committed < frames.len() {
+            let rest = frames.get(committed..).unwrap_or_default();
+            if let Err(failure) = self.roll_if_full() {
+                return Committed { frames: committed, failure: Some(failure) };
+            }
+            match self.write_group(rest, sync) {
+                Ok(written) => committed = committed.saturating_add(written),
+                Err(failure) => return Committed { frames: committed, failure: Some(failure) },
+            }
+        }
+        let failure = if sync == SyncMode::Sync { self.sync().err().map(Failure::Fatal) } else { None };
+        Committed { frames: committed, failure }
+    }
+
+    /// Writes as many of the frames as fit into the active segment, at least one.
+    fn write_group(
+        &mut self,
+        frames: &[&FrameRecords],
+        sync: SyncMode,
+    ) -> std::result::Result<usize, Failure> {
+        let before = (self.next, self.chain, self.entries.len(), self.buffer.len());
+        let mut count = 0;
+        for records in frames {
+            if let Err(error) = self.encode(records) {
+                self.rewind(before);
+                return Err(Failure::Rewound(error));
+            }
+            count += 1;
+            if self.end.saturating_add(to_u64(self.buffer.len())) >= self.options.segment_len {
+                break;
+            }
+        }
+        match self.write_buffer(sync) {
+            Ok(()) => Ok(count),
+            Err(failure) => {
+                self.rewind(before);
+                Err(failure)
+            }
+        }
+    }
+
+    fn rewind(&mut self, (next, chain, entries, buffered): (Position, Digest, usize, usize)) {
+        self.next = next;
+        self.chain = chain;
+        self.entries.truncate(entries);
+        self.buffer.truncate(buffered);
+    }
+
+    fn encode(&mut self, records: &FrameRecords) -> Result<()> {
+        let frame_offset = self.end.saturating_add(to_u64(self.buffer.len()));
+        let frame_offset = u32::try_from(frame_offset).map_err(|_| {
+            Error::invalid("log.segment_len", "a segment is longer than 4 GiB; seal segments earlier")
+        })?;
+        let borrowed: Vec<_> =
+            records.iter().map(|(envelope, bytes)| (envelope.clone(), Payload::Present(bytes))).collect();
+        let fields = FrameFields::records(self.next, self.epoch, self.durable);
+        self.chain = frame::encode(&mut self.buffer, self.header.salt, &self.chain, fields, &borrowed)?;
+        self.entries.extend(records.iter().map(|(envelope, _)| FooterEntry {
+            kind: envelope.kind,
+            node: envelope.node,
+            frame_offset,
+        }));
+        self.next = Position(self.next.0.saturating_add(to_u64(records.len())));
+        Ok(())
+    }
+
+    /// Writes the buffer, with zeros behind it where the file has to grow: one system call.
+    fn write_buffer(&mut self, sync: SyncMode) -> std::result::Result<(), Failure> {
+        let len = to_u64(self.buffer.len());
+        let new_end = self.end.saturating_add(len);
+        let grows = new_end > self.filled;
+        if sync == SyncMode::Sync || grows {
+            self.check_unchanged().map_err(Failure::Fatal)?;
+        }
+        let frames_len = self.buffer.len();
+        let new_filled = if grows { self.fill_target(new_end) } else { self.filled };
+        if grows {
+            self.buffer.resize(to_usize(new_filled.saturating_sub(self.end)), 0);
+        }
+        let written = self.file.write_at(&self.buffer, self.end);
+        self.buffer.truncate(frames_len);
+        let path = self.dir.segment_path(self.name);
+        match written {
+            Ok(()) => {
+                self.end = new_end;
+                self.filled = new_filled;
+                self.buffer.clear();
+                Ok(())
+            }
+            Err(error) => {
+                // A part may be on disk, a whole frame even: an append that failed must not show up later.
+                let failed = Error::io("writing", &path, error);
+                self.cut_to_end().map_err(|_| Failure::Fatal(failed.clone()))?;
+                Err(Failure::Rewound(failed))
+            }
+        }
+    }
+
+    /// How long the file becomes when it has to hold `needed` bytes: about twice what it was, so that a short session
+    /// stays short and a long one grows rarely.
+    fn fill_target(&self, needed: u64) -> u64 {
+        let most = self.options.fill_len;
+        if most == 0 {
+            return needed;
+        }
+        let step = needed.clamp(FILL_ALIGNMENT.min(most), most);
+        let target = needed.saturating_add(step).checked_next_multiple_of(FILL_ALIGNMENT).unwrap_or(needed);
+        // No zeros behind the place where the segment is going to be sealed.
+        target.min(self.options.segment_len).max(needed)
+    }
+
+    /// Whoever else wrote here took over the log, whatever the locks say.
+    fn check_unchanged(&self) -> Result<()> {
+        let path = self.dir.segment_path(self.name);
+        let mut next = [0; 8];
+        let read = self.file.read_at(&mut next, self.end).map_err(|e| Error::io("reading", &path, e))?;
+        let expected = self.filled.saturating_sub(self.end).min(8);
+        if to_u64(read) == expected && next == [0; 8] {
+            return Ok(());
+        }
+        let message = format!(
+            "{} was changed at byte {} by somebody else; this handle is closed",
+            path.display(),
+            self.end
+        );
+        Err(Error::new(ErrorKind::Fenced, "log.fenced", message))
+    }
+
+    fn cut_to_end(&mut self) -> Result<()> {
+        let path = self.dir.segment_path(self.name);
+        self.file.set_len(self.end).map_err(|e| Error::io("cutting", &path, e))?;
+        self.filled = self.end;
+        self.file.sync_data().map_err(|e| Error::io("syncing", &path, e))
+    }
+
+    /// Makes everything written durable. After an error the handle must not be used again: a second sync would say Ok
+    /// of bytes that are gone.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        let last = Position(self.next.0.saturating_sub(1));
+        if self.durable < last {
+            let path = self.dir.segment_path(self.name);
+            self.file.sync_data().map_err(|e| Error::io("syncing", &path, e))?;
+            self.durable = last;
+        }
+        Ok(())
+    }
+
+    /// Seals a segment that is long enough and begins the next one.
+    fn roll_if_full(&mut self) -> std::result::Result<(), Failure> {
+        if self.state == SegmentState::Active
+            && (self.end < self.options.segment_len || self.entries.is_empty())
+        {
+            return Ok(());
+        }
+        self.sync().map_err(Failure::Fatal)?;
+        if self.state == SegmentState::Active {
+            self.seal()?;
+        }
+        self.begin_next().map_err(Failure::Rewound)
+    }
+
+    fn seal(&mut self) -> std::result::Result<(), Failure> {
+        self.check_unchanged().map_err(Failure::Fatal)?;
+        let path = self.dir.segment_path(self.name);
+        let mut bytes = Vec::new();
+        footer::encode(&mut bytes, self.header.salt, self.next, self.epoch, &self.chain, &self.entries)
+            .map_err(|e| Failure::Rewound(e.into()))?;
+        let end = self.end.saturating_add(to_u64(bytes.len()));
+        let sealed = self
+            .file
+            .write_at(&bytes, self.end)
+            .and_then(|()| self.file.set_len(end))
+            .map_err(|e| Error::io("sealing", &path, e));
+        if let Err(error) = sealed {
+            self.cut_to_end().map_err(|_| Failure::Fatal(error.clone()))?;
+            return Err(Failure::Rewound(error));
+        }
+        self.file.sync_all().map_err(|e| Failure::Fatal(Error::io("syncing", &path, e)))?;
+        self.state = SegmentState::Sealed;
+        Ok(())
+    }
+
+    fn begin_next(&mut self) -> Result<()> {
+        let segment_no = self.header.segment_no.next().ok_or_else(|| {
+            Error::new(ErrorKind::Full, "log.segments", "the log has no segment number left")
+        })?;
+        let header = SegmentHeader {
+            segment_no,
+            first_position: self.next,
+            epoch: self.epoch,
+            salt: segment::salt(self.header.log_id, segment_no),
+            previous: self.chain,
+            forked_from: None,
+            ..self.header.clone()
+        };
+        let name = SegmentName(self.next);
+        let path = self.dir.segment_path(name);
+        let storage = Arc::clone(&self.dir.storage);
+        let create = || match storage.create_new(&path) {
+            // A leftover of an attempt that failed: nothing in it was ever believed.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                storage.remove_file(&path)?;
+                storage.create_new(&path)
+            }
+            other => other,
+        };
+        let file = create().map_err(|e| Error::io("creating", &path, e))?;
+        file.write_at(&header.encode(), 0).map_err(|e| Error::io("writing", &path, e))?;
+        file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
+        storage.sync_dir(&self.dir.segments).map_err(|e| Error::io("syncing", &self.dir.segments, e))?;
+        let (dir, durable) = (self.dir.clone(), self.durable);
+        *self = Self::over(dir, self.options, name, file, header, self.epoch);
+        self.durable = durable;
+        Ok(())
+    }
+
+    /// Makes everything durable and gives unused space back.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        self.sync()?;
+        if self.filled > self.end && self.state == SegmentState::Active {
+            self.check_unchanged()?;
+            let path = self.dir.segment_path(self.name);
+            self.file.set_len(self.end).map_err(|e| Error::io("cutting", &path, e))?;
+            self.file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
+            self.filled = self.end;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,344 @@
+//! The whole check of a log, read-only: every checksum, every link, every footer.
+
+use std::path::PathBuf;
+
+use sessionlog_codec::footer::{self, FooterEntry};
+use sessionlog_codec::frame::{Frame, KIND_FOOTER, KIND_RECORDS};
+use sessionlog_codec::ids::{Digest, LogId, Position, SegmentNo};
+use sessionlog_codec::segment::SegmentHeader;
+
+use super::reader::LogReader;
+use super::recovery::{HeaderProblem, SegmentBytes, Verdict, assess};
+use super::scan::{Scan, Span};
+use super::segment::SegmentName;
+use crate::error::Result;
+use crate::num::to_u64;
+
+/// How bad a finding is, mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Worth knowing; nothing is wrong.
+    Note,
+    /// Odd, but nothing is lost or in the way.
+    Warning,
+    /// The next owner repairs it by itself, and nothing acknowledged is in it.
+    Repairable,
+    /// Acknowledged data is hurt or missing.
+    Lost,
+}
+
+/// One thing that a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// A stable word for machines.
+    pub code: &'static str,
+    /// The file.
+    pub file: PathBuf,
+    /// Where in it, in bytes.
+    pub offset: u64,
+    /// How many bytes.
+    pub len: u64,
+    /// The first position concerned, where there is one.
+    pub first: Option<Position>,
+    /// The last one.
+    pub last: Option<Position>,
+    /// In plain words.
+    pub explanation: String,
+}
+
+/// What the check of a log counted and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogVerification {
+    /// Segment files.
+    pub segments: u64,
+    /// Whole frames of records.
+    pub frames: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Bytes of all segment files.
+    pub bytes: u64,
+    /// The last record's position.
+    pub last: Position,
+    /// The last frame's chain hash.
+    pub chain: Digest,
+    /// The log's id.
+    pub log_id: Option<LogId>,
+    /// What is wrong or worth knowing, in order.
+    pub findings: Vec<Finding>,
+}
+
+impl LogReader {
+    /// Checks every byte of the log: headers, links between segments, frame and body checksums, record structure, the hash
+    /// chain, footers. Nothing is changed. One segment is in memory at a time.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no log; `Io` if a file can't be read. What is wrong with readable bytes is a finding.
+    pub fn verify(&self) -> Result<LogVerification> {
+        let segments = self.segments()?;
+        let mut check = Check { reader: self, result: LogVerification::default(), previous: None };
+        for (index, (name, _)) in segments.iter().enumerate() {
+            let bytes = self.dir().read_all(*name)?;
+            check.result.segments = check.result.segments.saturating_add(1);
+            check.result.bytes = check.result.bytes.saturating_add(to_u64(bytes.len()));
+            let is_last = index.saturating_add(1) == segments.len();
+            check.segment(*name, &bytes, if is_last { Place::Last } else { Place::Earlier });
+        }
+        Ok(check.result)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Earlier,
+    Last,
+}
+
+/// The end of the segment before.
+struct Previous {
+    log_id: LogId,
+    segment_no: SegmentNo,
+    next: Position,
+    /// `None` after damage: the chain can't be followed across it.
+    chain: Option<Digest>,
+}
+
+struct Check<'a> {
+    reader: &'a LogReader,
+    result: LogVerification,
+    previous: Option<Previous>,
+}
+
+impl Check<'_> {
+    fn find(
+        &mut self,
+        severity: Severity,
+        code: &'static str,
+        name: SegmentName,
+        span: (u64, u64),
+        text: String,
+    ) {
+        self.result.findings.push(Finding {
+            severity,
+            code,
+            file: self.reader.dir().segment_path(name),
+            offset: span.0,
+            len: span.1,
+            first: None,
+            last: None,
+            explanation: text,
+        });
+    }
+
+    fn concerning(&mut self, first: Position, last: Option<Position>) {
+        if let Some(finding) = self.result.findings.last_mut() {
+            finding.first = Some(first);
+            finding.last = last;
+        }
+    }
+
+    fn segment(&mut self, name: SegmentName, bytes: &[u8], place: Place) {
+        let whole = (0, to_u64(bytes.len()));
+        let header = match SegmentHeader::decode(bytes) {
+            Ok(header) => header,
+            Err(error) => return self.bad_header(name, bytes, place, &error),
+        };
+        self.result.log_id.get_or_insert(header.log_id);
+        if header.first_position != name.0 {
+            let text = format!("its name and its header disagree: {} and {}", name.0, header.first_position);
+            self.find(Severity::Lost, "segment.name", name, whole, text);
+        }
+        self.check_link(name, &header);
+        let mut torn_at = None;
+        if place == Place::Last {
+            torn_at = self.check_tail(name, bytes);
+        }
+        self.frames(name, bytes, &header, place, torn_at);
+    }
+
+    fn bad_header(
+        &mut self,
+        name: SegmentName,
+        bytes: &[u8],
+        place: Place,
+        error: &sessionlog_codec::DecodeError,
+    ) {
+        let span = (0, to_u64(bytes.len()));
+        let half = assess(SegmentBytes { bytes, witnessed: Position::START }).err()
+            == Some(HeaderProblem::HalfCreated);
+        if error.kind() == sessionlog_codec::DecodeErrorKind::Unsupported {
+            self.find(
+                Severity::Warning,
+                "segment.newer",
+                name,
+                span,
+                format!("a newer version wrote it: {error}"),
+            );
+        } else if half && place == Place::Last && self.previous.is_some() {
+            let text = "creating this segment did not finish; the next owner removes it. No record was in it";
+            self.find(Severity::Repairable, "segment.half_created", name, span, text.to_owned());
+        } else if half && place == Place::Last {
+            let text = "the session's creation did not finish: no record was ever acknowledged";
+            self.find(Severity::Repairable, "log.half_created", name, span, text.to_owned());
+        } else {
+            let text = format!("the segment's header is hurt, so none of its frames can be trusted: {error}");
+            self.find(Severity::Lost, "segment.header", name, span, text);
+            self.previous = None;
+        }
+    }
+
+    fn check_link(&mut self, name: SegmentName, header: &SegmentHeader) {
+        let Some(previous) = &self.previous else {
+            if header.segment_no.0 != 0 && self.result.segments == 1 {
+                let text = format!("{} segments before it are missing", header.segment_no);
+                self.find(Severity::Lost, "segment.missing", name, (0, 0), text);
+                self.concerning(Position(1), Some(Position(header.first_position.0.saturating_sub(1))));
+            }
+            return;
+        };
+        let same_log = header.log_id == previous.log_id || header.forked_from == Some(previous.log_id);
+        let follows = previous.segment_no.next() == Some(header.segment_no);
+        let (next, chain) = (previous.next, previous.chain);
+        if !same_log {
+            let text = format!("it belongs to another log ({})", header.log_id);
+            self.find(Severity::Lost, "segment.foreign", name, (0, 0), text);
+        }
+        if header.first_position != next || !follows {
+            let text = format!("it starts at position {}, but {next} comes next", header.first_position);
+            self.find(Severity::Lost, "segment.gap", name, (0, 0), text);
+            self.concerning(next, Some(Position(header.first_position.0.saturating_sub(1))));
+        } else if chain.is_some_and(|chain| chain != header.previous) {
+            let text = "its header names another chain hash than the segment before it ends with".to_owned();
+            self.find(Severity::Lost, "chain.broken", name, (0, 0), text);
+        }
+    }
+
+    /// Reports a torn tail, and where it starts.
+    fn check_tail(&mut self, name: SegmentName, bytes: &[u8]) -> Option<usize> {
+        let assessment = assess(SegmentBytes { bytes, witnessed: Position::START }).ok()?;
+        let Verdict::TornTail(torn) = assessment.verdict else { return None };
+        let text = format!(
+            "the log ends in {} bytes that nothing proves to have been acknowledged ({}): an append that is under way \
+             or was cut short. The next owner keeps them in quarantine and goes on from position {}",
+            torn.len, torn.error, assessment.end.next
+        );
+        self.find(Severity::Repairable, "tail.torn", name, (torn.offset, torn.len), text);
+        Some(assessment.end.offset)
+    }
+
+    fn frames(
+        &mut self,
+        name: SegmentName,
+        bytes: &[u8],
+        header: &SegmentHeader,
+        place: Place,
+        torn_at: Option<usize>,
+    ) {
+        let mut chain = Some(header.previous);
+        let mut next = header.first_position;
+        let mut entries = Vec::new();
+        let mut sealed = false;
+        for span in Scan::new(bytes, header) {
+            match span {
+                Span::Frame { offset, .. } | Span::OutOfOrder { offset, .. } | Span::Bad { offset, .. }
+                    if torn_at.is_some_and(|torn| offset >= torn) =>
+                {
+                    break;
+                }
+                Span::Bad { offset, len, error } => {
+                    let text = format!("{len} bytes are hurt: {error}");
+                    self.find(Severity::Lost, "frame.damaged", name, (to_u64(offset), to_u64(len)), text);
+                    self.concerning(next, None);
+                    chain = None;
+                }
+                Span::Frame { offset, frame } | Span::OutOfOrder { offset, frame, .. } => {
+                    self.frame(name, offset, &frame, &mut next, &mut chain, &mut entries);
+                    sealed = frame.header().fields.kind == KIND_FOOTER;
+                }
+                Span::Newer { offset, error } => {
+                    let text = format!("a newer version wrote from here on: {error}");
+                    self.find(Severity::Warning, "frame.newer", name, (to_u64(offset), 0), text);
+                }
+                Span::End { offset } => self.unused(name, bytes, offset),
+            }
+        }
+        if place == Place::Earlier && !sealed {
+            let text = "a segment follows it, but it has no footer: its end is hurt or missing".to_owned();
+            self.find(Severity::Lost, "segment.unsealed", name, (to_u64(bytes.len()), 0), text);
+        }
+        self.result.last = Position(next.0.saturating_sub(1));
+        self.result.chain = chain.unwrap_or(self.result.chain);
+        self.previous = Some(Previous { log_id: header.log_id, segment_no: header.segment_no, next, chain });
+    }
+
+    fn unused(&mut self, name: SegmentName, bytes: &[u8], offset: usize) {
+        let len = bytes.len().saturating_sub(offset);
+        if len > 0 {
+            let text =
+                format!("{len} bytes at the end are not used yet (the session is open, or was not closed)");
+            self.find(Severity::Note, "space.unused", name, (to_u64(offset), to_u64(len)), text);
+        }
+    }
+
+    fn frame(
+        &mut self,
+        name: SegmentName,
+        offset: usize,
+        frame: &Frame<'_>,
+        next: &mut Position,
+        chain: &mut Option<Digest>,
+        entries: &mut Vec<FooterEntry>,
+    ) {
+        let fields = &frame.header().fields;
+        let span = (to_u64(offset), to_u64(frame.header().frame_len()));
+        if fields.first_position > *next {
+            let last = Position(fields.first_position.0.saturating_sub(1));
+            let text = format!("positions {next} to {last} are missing before this frame");
+            self.find(Severity::Lost, "frame.gap", name, span, text);
+            self.concerning(*next, Some(last));
+            *chain = None;
+        }
+        if fields.kind == KIND_FOOTER {
+            return self.check_footer(name, span, frame, entries);
+        }
+        if fields.kind != KIND_RECORDS {
+            let text = format!("a frame of kind {} that this version skips", fields.kind);
+            return self.find(Severity::Note, "frame.skipped", name, span, text);
+        }
+        if let Some(previous) = chain
+            && frame.chain_after(previous) != frame.header().chain
+        {
+            let text =
+                "its chain hash does not follow from the frame before it: something was changed on purpose";
+            self.find(Severity::Lost, "chain.broken", name, span, text.to_owned());
+            self.concerning(fields.first_position, None);
+        }
+        *chain = Some(frame.header().chain);
+        *next = fields.next_position();
+        self.result.frames = self.result.frames.saturating_add(1);
+        self.result.records = self.result.records.saturating_add(to_u64(frame.records().len()));
+        let frame_offset = u32::try_from(offset).unwrap_or(u32::MAX);
+        entries.extend(frame.records().iter().map(|record| FooterEntry {
+            kind: record.envelope.kind,
+            node: record.envelope.node,
+            frame_offset,
+        }));
+    }
+
+    fn check_footer(
+        &mut self,
+        name: SegmentName,
+        span: (u64, u64),
+        frame: &Frame<'_>,
+        entries: &[FooterEntry],
+    ) {
+        if footer::decode(frame).ok().as_deref() != Some(entries)
+            && self.result.findings.iter().all(|f| f.severity < Severity::Lost)
+        {
+            let text =
+                "the segment's index does not match its records; it can be rebuilt from them".to_owned();
+            self.find(Severity::Warning, "footer.wrong", name, span, text);
+        }
+    }
+}
