@@ -6,15 +6,22 @@ use crate::error::DecodeError;
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Where `bytes` start in what the caller was given, for offsets in errors.
+    base: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self::within(bytes, 0)
+    }
+
+    /// Reads bytes that start at `base` of something larger.
+    pub(crate) fn within(bytes: &'a [u8], base: usize) -> Self {
+        Self { bytes, at: 0, base }
     }
 
     pub(crate) fn offset(&self) -> usize {
-        self.at
+        self.base.saturating_add(self.at)
     }
 
     pub(crate) fn remaining(&self) -> usize {
@@ -28,8 +35,19 @@ impl<'a> Reader<'a> {
                 self.at = self.at.saturating_add(len);
                 Ok(field)
             }
-            None => Err(DecodeError::corrupt(self.at, what, format_args!("{len} bytes"), self.remaining())),
+            None => Err(DecodeError::corrupt(self.offset(), what, format_args!("{len} bytes"), self.remaining())),
         }
+    }
+
+    /// Bytes that no version gave a meaning yet. Refused unless they are 0: whatever a newer writer put there, this
+    /// version would lose it when it rewrites the frame, and the chain hash would not tell.
+    pub(crate) fn reserved(&mut self, len: usize, what: &'static str) -> Result<(), DecodeError> {
+        let at = self.offset();
+        let bytes = self.take(len, what)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Err(DecodeError::unsupported(at, what, 0, crate::segment::hex(bytes)));
+        }
+        Ok(())
     }
 
     pub(crate) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], DecodeError> {

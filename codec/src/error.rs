@@ -29,7 +29,7 @@ impl DecodeError {
         self.kind
     }
 
-    /// The byte, counted from the start of what was given to the decoder.
+    /// The byte, counted from the start of the segment header, frame or payload that was decoded.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.offset

@@ -7,8 +7,8 @@
 use crate::bytes::{Reader, len_u32};
 use crate::error::{DecodeError, TooLarge};
 use crate::frame::{self, Frame, FrameFields, KIND_FOOTER};
-use crate::ids::{Digest, Epoch, KindNo, NodeId, Position};
-use crate::limits::{FOOTER_ENTRY_LEN, FRAME_RECORDS_MAX};
+use crate::ids::{Digest, Epoch, KindNo, NodeId, Position, Timestamp};
+use crate::limits::{FOOTER_ENTRY_LEN, FRAME_ALIGNMENT, FRAME_HEADER_LEN, FRAME_LEN_MAX, FRAME_RECORDS_MAX};
 
 /// One record of a sealed segment. Entry `i` is the record at the segment's first position plus `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct FooterEntry {
     pub node: NodeId,
     /// Where its frame starts in the segment, in bytes.
     pub frame_offset: u32,
+    /// When it happened, so that a listing needs no frame for it.
+    pub timestamp: Timestamp,
 }
 
 /// Bytes of the locator that ends a sealed segment.
@@ -48,6 +50,7 @@ pub fn encode(
         body.extend_from_slice(&[0; 2]);
         body.extend_from_slice(&entry.node.0.to_le_bytes());
         body.extend_from_slice(&entry.frame_offset.to_le_bytes());
+        body.extend_from_slice(&entry.timestamp.0.to_le_bytes());
     }
     let synced = Position(next.0.saturating_sub(1));
     let record_count = len_u32(entries.len());
@@ -70,7 +73,10 @@ pub fn locate(tail: &[u8]) -> Option<usize> {
     if complement != !frame_len || reader.remaining() != 0 {
         return None;
     }
-    usize::try_from(frame_len).ok()
+    let frame_len = usize::try_from(frame_len).ok()?;
+    let is_frame =
+        (FRAME_HEADER_LEN..=FRAME_LEN_MAX).contains(&frame_len) && frame_len.is_multiple_of(FRAME_ALIGNMENT);
+    is_frame.then_some(frame_len)
 }
 
 /// Reads the entries of a footer frame.
@@ -87,14 +93,15 @@ pub fn decode(frame: &Frame<'_>) -> Result<Vec<FooterEntry>, DecodeError> {
     if frame.body().len() != expected {
         return Err(DecodeError::corrupt(8, "footer length", expected, frame.body().len()));
     }
-    let mut reader = Reader::new(frame.body());
+    let mut reader = Reader::within(frame.body(), FRAME_HEADER_LEN);
     (0..count)
         .map(|_| {
             let kind = KindNo(reader.u16("footer kind")?);
-            reader.take(2, "footer reserved")?;
+            reader.reserved(2, "footer reserved")?;
             let node = NodeId(reader.u32("footer node")?);
             let frame_offset = reader.u32("footer frame offset")?;
-            Ok(FooterEntry { kind, node, frame_offset })
+            let timestamp = Timestamp(reader.i64("footer timestamp")?);
+            Ok(FooterEntry { kind, node, frame_offset, timestamp })
         })
         .collect()
 }

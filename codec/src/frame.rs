@@ -27,7 +27,7 @@ const CRC_AT: usize = FRAME_HEADER_LEN - 4;
 pub struct FrameFields {
     /// [`KIND_RECORDS`], [`KIND_FOOTER`], or one that a newer version defines.
     pub kind: u8,
-    /// None are defined yet.
+    /// None are defined yet: 0 in every frame that this version writes.
     pub flags: u16,
     /// The position of its first record; of the next record to come, in a footer.
     pub first_position: Position,
@@ -71,7 +71,7 @@ impl FrameHeader {
     ///
     /// # Errors
     /// `Corrupt` if there are fewer than [`FRAME_HEADER_LEN`] bytes, or the magic, the checksum or a length is
-    /// wrong; `Unsupported` if it is sound but carries flags that only a newer version knows.
+    /// wrong; `Unsupported` if it is sound but carries flags (or a reserved byte) that only a newer version knows.
     pub fn decode(bytes: &[u8], salt: u32) -> Result<Self, DecodeError> {
         let header = Reader::new(bytes).take(FRAME_HEADER_LEN, "frame header")?;
         let mut reader = Reader::new(header);
@@ -91,7 +91,7 @@ impl FrameHeader {
             ));
         }
         let kind = reader.u8("frame kind")?;
-        reader.take(1, "frame reserved")?;
+        reader.reserved(1, "frame reserved")?;
         let flags = reader.u16("frame flags")?;
         let body_len = usize::try_from(reader.u32("frame body length")?).unwrap_or(usize::MAX);
         let record_count = reader.u32("frame record count")?;
@@ -126,7 +126,7 @@ impl FrameHeader {
     /// `Corrupt` if the body is cut, its checksum is wrong or its records do not fill it; `Unsupported` if it is sound
     /// but of a kind (or with record flags) that only a newer version knows and that must not be skipped.
     pub fn verify(self, body: &[u8]) -> Result<Frame<'_>, DecodeError> {
-        let body = Reader::new(body).take(self.body_len, "frame body")?;
+        let body = Reader::within(body, FRAME_HEADER_LEN).take(self.body_len, "frame body")?;
         let computed = crc(0, body);
         if computed != self.body_crc {
             return Err(DecodeError::corrupt(
@@ -138,7 +138,7 @@ impl FrameHeader {
         }
         let mut records = Vec::new();
         if self.fields.kind == KIND_RECORDS {
-            let mut reader = Reader::new(body);
+            let mut reader = Reader::within(body, FRAME_HEADER_LEN);
             let mut position = self.fields.first_position;
             for _ in 0..self.fields.record_count {
                 records.push(record::decode(&mut reader, position)?);
@@ -205,10 +205,11 @@ impl<'a> Frame<'a> {
 
 /// Appends a frame of records to `out`, padded to [`FRAME_ALIGNMENT`], and returns its chain hash.
 ///
-/// `fields.kind` and `fields.record_count` are set from the records.
+/// `fields.kind` and `fields.record_count` are set from the records, `fields.flags` to 0.
 ///
 /// # Errors
-/// [`TooLarge`] if a payload, the frame or the number of records is over its limit. `out` is then as it was.
+/// [`TooLarge`] if a payload, the frame, the number of records or the last position is over its limit. `out` is then as
+/// it was.
 pub fn encode(
     out: &mut Vec<u8>,
     salt: u32,
@@ -217,7 +218,11 @@ pub fn encode(
     records: &[(Envelope, Payload<'_>)],
 ) -> Result<Digest, TooLarge> {
     let record_count = check(records)?;
-    let fields = FrameFields { kind: KIND_RECORDS, record_count, ..fields };
+    let fields = FrameFields { kind: KIND_RECORDS, flags: 0, record_count, ..fields };
+    if fields.first_position.0.checked_add(record_count.into()).is_none() {
+        let len = usize::try_from(fields.first_position.0).unwrap_or(usize::MAX);
+        return Err(TooLarge { what: "first position", len, max: usize::MAX.saturating_sub(records.len()) });
+    }
     let mut hasher = ChainHasher::new(previous, &fields);
     for (envelope, payload) in records {
         hasher.record(envelope, &payload.digest());

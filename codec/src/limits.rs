@@ -11,7 +11,7 @@ pub const RECORD_OPTIONAL_LEN_MAX: usize = 24;
 /// Frames start at multiples of this within their segment.
 pub const FRAME_ALIGNMENT: usize = 8;
 /// Bytes of one entry of a segment's footer.
-pub const FOOTER_ENTRY_LEN: usize = 12;
+pub const FOOTER_ENTRY_LEN: usize = 20;
 
 /// The longest payload of a record: 64 MiB.
 pub const PAYLOAD_LEN_MAX: usize = 64 << 20;

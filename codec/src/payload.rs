@@ -12,13 +12,19 @@ use serde::de::DeserializeOwned;
 use crate::error::{DecodeError, TooLarge};
 use crate::limits::PAYLOAD_LEN_MAX;
 
-type Layout = bincode::config::Configuration<
+type Layout<const LIMIT: usize> = bincode::config::Configuration<
     bincode::config::LittleEndian,
     bincode::config::Fixint,
-    bincode::config::Limit<PAYLOAD_LEN_MAX>,
+    bincode::config::Limit<LIMIT>,
 >;
 
-const LAYOUT: Layout = bincode::config::legacy().with_limit::<PAYLOAD_LEN_MAX>();
+/// Nearly every payload is shorter. bincode zeroes memory for a text's claimed length before it looks whether the bytes
+/// are there, so a payload is decoded under a limit near its own length, not under that of the longest one.
+const SMALL: usize = 64 << 10;
+
+const fn layout<const LIMIT: usize>() -> Layout<LIMIT> {
+    bincode::config::legacy().with_limit::<LIMIT>()
+}
 
 /// Encodes a payload.
 ///
@@ -27,7 +33,7 @@ const LAYOUT: Layout = bincode::config::legacy().with_limit::<PAYLOAD_LEN_MAX>()
 /// not be read back must not be written.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, TooLarge> {
     let mut out = Bounded(Vec::with_capacity(256));
-    match bincode::serde::encode_into_std_write(value, &mut out, LAYOUT) {
+    match bincode::serde::encode_into_std_write(value, &mut out, layout::<PAYLOAD_LEN_MAX>()) {
         Ok(_) => Ok(out.0),
         // Our own types have nothing else that could fail: no untagged enum, no sequence of unknown length.
         Err(_) => Err(TooLarge { what: "payload", len: out.0.len(), max: PAYLOAD_LEN_MAX }),
@@ -42,8 +48,13 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
     if bytes.len() > PAYLOAD_LEN_MAX {
         return Err(DecodeError::corrupt(0, "payload length", PAYLOAD_LEN_MAX, bytes.len()));
     }
-    let (value, consumed) = bincode::serde::decode_from_slice(bytes, LAYOUT)
-        .map_err(|error| DecodeError::corrupt(0, "payload", std::any::type_name::<T>(), error))?;
+    let decoded = if bytes.len() <= SMALL {
+        bincode::serde::decode_from_slice(bytes, layout::<SMALL>())
+    } else {
+        bincode::serde::decode_from_slice(bytes, layout::<PAYLOAD_LEN_MAX>())
+    };
+    let (value, consumed) =
+        decoded.map_err(|error| DecodeError::corrupt(0, "payload", std::any::type_name::<T>(), error))?;
     if consumed != bytes.len() {
         return Err(DecodeError::corrupt(consumed, "payload end", consumed, bytes.len()));
     }

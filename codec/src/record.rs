@@ -166,7 +166,7 @@ pub(crate) fn decode<'a>(reader: &mut Reader<'a>, position: Position) -> Result<
         let expected = format!("only bits of {FLAGS_KNOWN:#06x}");
         return Err(DecodeError::unsupported(flags_at, "record flags", expected, format!("{flags:#06x}")));
     }
-    reader.take(2, "record reserved")?;
+    reader.reserved(2, "record reserved")?;
     let payload_len = usize::try_from(reader.u32("record payload length")?).unwrap_or(usize::MAX);
     let timestamp = Timestamp(reader.i64("record timestamp")?);
     let cause = if flags & FLAG_HAS_CAUSE != 0 { Some(Position(reader.u64("record cause")?)) } else { None };

@@ -4,7 +4,12 @@
 //! new events and versions. It never touches one that exists: where a test fails, the code is wrong.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may panic")]
-#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_possible_wrap, reason = "of samples")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "of samples"
+)]
 
 mod support;
 
@@ -16,7 +21,7 @@ use sessionlog_codec::event::Event;
 use sessionlog_codec::footer::{self, FooterEntry};
 use sessionlog_codec::frame::{self, Frame, FrameFields};
 use sessionlog_codec::ids::{Epoch, KindNo, NodeId, Position};
-use sessionlog_codec::record::{Criticality, Payload, TimeOrigin};
+use sessionlog_codec::record::{Criticality, Envelope, Payload, TimeOrigin};
 use sessionlog_codec::segment::SegmentHeader;
 use support::reference::{GoldenSegment, RawRecord};
 
@@ -47,7 +52,10 @@ fn payloads_are_what_they_always_were() {
     }
     for entry in fs::read_dir(support::golden_dir()).unwrap().map(Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();
-        assert!(!name.ends_with(".bin") || names.contains(&name), "{name} belongs to no event of the registry");
+        assert!(
+            !name.ends_with(".bin") || names.contains(&name),
+            "{name} belongs to no event of the registry"
+        );
     }
 }
 
@@ -84,8 +92,8 @@ fn a_segment_is_what_it_always_was() {
         assert_eq!(frame.records().len(), raw_records.len(), "{name}");
         for (record, raw) in frame.records().iter().zip(raw_records) {
             assert_is(record, raw);
-            let (kind, node) = (record.envelope.kind, record.envelope.node);
-            entries.push(FooterEntry { kind, node, frame_offset: at as u32 });
+            let Envelope { kind, node, timestamp, .. } = record.envelope;
+            entries.push(FooterEntry { kind, node, frame_offset: at as u32, timestamp });
         }
         assert_eq!(frame.header().chain, raw.chain, "{name}");
         if !frame.records().is_empty() {
@@ -99,7 +107,13 @@ fn a_segment_is_what_it_always_was() {
 }
 
 /// The footer, found from the end of the file, is the one found by reading on.
-fn assert_footer(file: &[u8], at: usize, salt: u32, entries: &[FooterEntry], chain: sessionlog_codec::ids::Digest) {
+fn assert_footer(
+    file: &[u8],
+    at: usize,
+    salt: u32,
+    entries: &[FooterEntry],
+    chain: sessionlog_codec::ids::Digest,
+) {
     let locator = file.len() - footer::LOCATOR_LEN;
     assert_eq!(footer::locate(&file[locator..]), Some(locator - at));
     let frame = Frame::decode(&file[at..], salt).unwrap();
@@ -112,7 +126,8 @@ fn assert_footer(file: &[u8], at: usize, salt: u32, entries: &[FooterEntry], cha
 
 fn encode_again(frame: &Frame<'_>, salt: u32, previous: &sessionlog_codec::ids::Digest) -> Vec<u8> {
     let FrameFields { first_position, epoch, synced, .. } = frame.header().fields;
-    let records: Vec<_> = frame.records().iter().map(|record| (record.envelope.clone(), record.payload)).collect();
+    let records: Vec<_> =
+        frame.records().iter().map(|record| (record.envelope.clone(), record.payload)).collect();
     let mut bytes = Vec::new();
     let fields = FrameFields::records(first_position, epoch, synced);
     frame::encode(&mut bytes, salt, previous, fields, &records).unwrap();

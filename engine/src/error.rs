@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::store::Owner;
 use sessionlog_codec::{DecodeError, DecodeErrorKind, TooLarge};
 
 /// What the caller can do about an error.
@@ -43,6 +44,7 @@ struct Inner {
     code: &'static str,
     message: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    owner: Option<Owner>,
 }
 
 impl Error {
@@ -58,8 +60,22 @@ impl Error {
         self.0.code
     }
 
+    /// What the owner wrote about itself, of a `Locked` error. For people: the text may be old or wrong.
+    #[must_use]
+    pub fn owner(&self) -> Option<&Owner> {
+        self.0.owner.as_ref()
+    }
+
+    pub(crate) fn locked(path: &Path, owner: Option<Owner>) -> Self {
+        let by = owner.as_ref().map_or_else(|| "another process".to_owned(), ToString::to_string);
+        let message =
+            format!("{} is held by {by}; wait for it, or open the session read-only", path.display());
+        let (kind, code) = (ErrorKind::Locked, "session.locked");
+        Self(Arc::new(Inner { kind, code, message, source: None, owner }))
+    }
+
     pub(crate) fn new(kind: ErrorKind, code: &'static str, message: impl Into<String>) -> Self {
-        Self(Arc::new(Inner { kind, code, message: message.into(), source: None }))
+        Self(Arc::new(Inner { kind, code, message: message.into(), source: None, owner: None }))
     }
 
     pub(crate) fn with_source(
@@ -68,7 +84,13 @@ impl Error {
         message: impl Into<String>,
         source: impl StdError + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(Inner { kind, code, message: message.into(), source: Some(Box::new(source)) }))
+        Self(Arc::new(Inner {
+            kind,
+            code,
+            message: message.into(),
+            source: Some(Box::new(source)),
+            owner: None,
+        }))
     }
 
     pub(crate) fn invalid(code: &'static str, message: impl Into<String>) -> Self {
@@ -117,7 +139,7 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, code, message, source } = &*self.0;
+        let Inner { kind, code, message, source, .. } = &*self.0;
         f.debug_struct("Error")
             .field("kind", kind)
             .field("code", code)

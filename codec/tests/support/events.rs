@@ -93,7 +93,9 @@ impl Gen {
             Recipe::Max => format!("{field} {n}\0\"\\\r\n\u{2028}\u{e9}\u{1f980}\u{10ffff}"),
             Recipe::Drawn(_) => {
                 let [len] = self.draw();
-                (0..len % 24).map(|_| char::from_u32(self.number(0x10_ffff) as u32).unwrap_or('\u{fffd}')).collect()
+                (0..len % 24)
+                    .map(|_| char::from_u32(self.number(0x10_ffff) as u32).unwrap_or('\u{fffd}'))
+                    .collect()
             }
         }
     }
@@ -102,7 +104,12 @@ impl Gen {
         let n = self.next();
         match self.recipe {
             Recipe::Min => Vec::new(),
-            Recipe::Typical => typical(field).as_bytes().to_vec(),
+            Recipe::Typical => match field {
+                "arguments" => r#"{"path":"src/lib.rs"}"#.into(),
+                "workspace" => typical(field).into(),
+                "bytes" => r#"{"type":"user"}"#.into(),
+                _ => br#"{"n":1}"#.to_vec(),
+            },
             Recipe::Max => [b"\xff\xfe\0{\"".as_slice(), field.as_bytes(), n.to_string().as_bytes()].concat(),
             Recipe::Drawn(_) => {
                 let [len] = self.draw();
@@ -149,19 +156,33 @@ impl Gen {
 }
 
 const ABSENT_TYPICALLY: &[&str] = &[
-    "artifact", "audit", "blocker", "candidate", "choice", "cut", "detail", "error", "extra", "imported", "inputs",
-    "invocation", "name", "parent", "phase", "source", "source_id", "tool_call_id",
+    "artifact",
+    "audit",
+    "blocker",
+    "candidate",
+    "choice",
+    "cut",
+    "detail",
+    "error",
+    "extra",
+    "imported",
+    "inputs",
+    "invocation",
+    "name",
+    "parent",
+    "phase",
+    "source",
+    "source_id",
+    "tool_call_id",
 ];
 
 fn typical(field: &str) -> &str {
     match field {
         "agent" => "reviewer",
         "api_mode" => "responses",
-        "arguments" => r#"{"path":"src/lib.rs"}"#,
         "branch" => "fix/parser",
         "call_id" => "toolu_01",
         "command" => "agent --resume",
-        "effect" => "read",
         "goal" | "objective" => "Fix the failing test.",
         "host" => "agent/1.4.0",
         "library" => "0.1.0",
@@ -178,7 +199,8 @@ fn typical(field: &str) -> &str {
         "summary" => "The parser was fixed.",
         "touched_files" => "src/lib.rs",
         "working_directory" | "workspace" => "/home/ada/app",
-        "data" | "items" | "plan" | "record" | "report" | "request" | "result" | "results" => r#"{"n":1}"#,
+        "request" => "req_01",
+        "response" => "msg_01",
         other => other,
     }
 }
@@ -443,6 +465,12 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) type_name: String,
     pub(crate) leaves: Leaves,
+}
+
+impl Field {
+    pub(crate) fn len(&self) -> usize {
+        self.leaves.iter().map(Vec::len).sum()
+    }
 }
 
 fn field<T: Wire>(name: &'static str, value: &T) -> Field {

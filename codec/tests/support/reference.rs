@@ -174,6 +174,48 @@ impl RawRecord {
     }
 }
 
+/// The records of the golden segment, frame by frame.
+fn golden_records() -> Vec<(&'static str, Vec<RawRecord>)> {
+    let message =
+        |n, role, text: &str| RawRecord::of(&MessageAppended::text(MessageNo(n), role, text).into());
+    let typical = |kind| RawRecord::of(&make(kind, &mut Gen::typical()));
+    let batch = vec![
+        typical(kind::SessionCreated),
+        typical(kind::SessionOpened),
+        RawRecord {
+            key: Some(*b"idempotency key!"),
+            flags: RawRecord::KEY,
+            ..RawRecord::of(&SessionTitled { title: "A title".into(), origin: TitleOrigin::Host }.into())
+        },
+    ];
+    let message_record = vec![message(1, Role::User, "Fix the failing test.")];
+    let optional = vec![RawRecord {
+        node: 2,
+        cause: Some(4),
+        key: Some([0xab; 16]),
+        timestamp: -1,
+        flags: RawRecord::CAUSE | RawRecord::KEY | RawRecord::ESTIMATED | RawRecord::MUST_UNDERSTAND,
+        ..typical(kind::CallStarted)
+    }];
+    let secret = message(2, Role::User, "my password is hunter2");
+    let redacted = vec![RawRecord {
+        flags: RawRecord::REDACTED,
+        payload: blake3::hash(&secret.payload).as_bytes().to_vec(),
+        ..secret
+    }];
+    let unknown = vec![
+        RawRecord { kind: 9_999, schema: 7, payload: b"from the future".to_vec(), ..RawRecord::default() },
+        RawRecord { schema: 99, payload: Vec::new(), ..message(3, Role::User, "") },
+    ];
+    vec![
+        ("batch", batch),
+        ("message", message_record),
+        ("optional-fields", optional),
+        ("redacted", redacted),
+        ("unknown-events", unknown),
+    ]
+}
+
 /// The segment of the golden files, built by the letter: its header, its frames by name, its footer and its locator.
 pub(crate) struct GoldenSegment {
     pub(crate) header: SegmentHeader,
@@ -186,6 +228,8 @@ impl GoldenSegment {
     pub(crate) fn build() -> Self {
         let log_id = LogId(*b"\x01\x97\xb4\xa2\x7c\x1e\x70\x00\x80\x00\x01\x23\x45\x67\x89\xab");
         let genesis = Digest(blake3::derive_key("sessionlog 2026-11 chain genesis v1", &log_id.0));
+        let salt_of = [log_id.0.as_slice(), &0_u64.to_le_bytes()].concat();
+        let [a, b, c, d, ..] = blake3::derive_key("sessionlog 2026-11 segment salt v1", &salt_of);
         let header = SegmentHeader {
             format: FormatVersion(1),
             reader: FormatVersion(1),
@@ -193,50 +237,14 @@ impl GoldenSegment {
             segment_no: SegmentNo(0),
             first_position: Position(1),
             epoch: Epoch(1),
-            salt: 0x5eed_cafe,
+            salt: u32::from_le_bytes([a, b, c, d]),
             previous: genesis,
             forked_from: None,
         };
-        let message = |n, role, text: &str| RawRecord::of(&MessageAppended::text(MessageNo(n), role, text).into());
-        let typical = |kind| RawRecord::of(&make(kind, &mut Gen::typical()));
-        let batch = vec![
-            typical(kind::SessionCreated),
-            typical(kind::SessionOpened),
-            RawRecord {
-                key: Some(*b"idempotency key!"),
-                flags: RawRecord::KEY,
-                ..RawRecord::of(&SessionTitled { title: "A title".into(), origin: TitleOrigin::Host }.into())
-            },
-        ];
-        let message_record = vec![message(1, Role::User, "Fix the failing test.")];
-        let optional = vec![RawRecord {
-            node: 2,
-            cause: Some(4),
-            key: Some([0xab; 16]),
-            timestamp: -1,
-            flags: RawRecord::CAUSE | RawRecord::KEY | RawRecord::ESTIMATED | RawRecord::MUST_UNDERSTAND,
-            ..typical(kind::CallStarted)
-        }];
-        let secret = message(2, Role::User, "my password is hunter2");
-        let redacted = vec![RawRecord {
-            flags: RawRecord::REDACTED,
-            payload: blake3::hash(&secret.payload).as_bytes().to_vec(),
-            ..secret
-        }];
-        let unknown = vec![
-            RawRecord { kind: 9_999, schema: 7, payload: b"from the future".to_vec(), ..RawRecord::default() },
-            RawRecord { schema: 99, payload: Vec::new(), ..message(3, Role::User, "") },
-        ];
         let mut position = 1;
         let mut chain = genesis;
         let mut frames = Vec::new();
-        for (name, records) in [
-            ("batch", batch),
-            ("message", message_record),
-            ("optional-fields", optional),
-            ("redacted", redacted),
-            ("unknown-events", unknown),
-        ] {
+        for (name, records) in golden_records() {
             let frame = RawFrame::records(position, &records).chained(chain, &records);
             chain = frame.chain;
             position += u64::from(frame.record_count);
@@ -254,6 +262,7 @@ impl GoldenSegment {
                 entries.extend([0; 2]);
                 entries.extend(record.node.to_le_bytes());
                 entries.extend(offset.to_le_bytes());
+                entries.extend(record.timestamp.to_le_bytes());
             }
             offset += u32::try_from(frame.bytes(0).len()).unwrap();
         }

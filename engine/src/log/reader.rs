@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use sessionlog_codec::footer::{self, FooterEntry};
 use sessionlog_codec::frame::{Frame, KIND_RECORDS};
 use sessionlog_codec::ids::Position;
-use sessionlog_codec::record::Record;
+use sessionlog_codec::record::{Envelope, Record};
 use sessionlog_codec::segment::SegmentHeader;
 
 use super::recovery::{HeaderProblem, SegmentBytes, TornTail, Verdict, assess, footer_bytes};
@@ -128,8 +128,8 @@ impl LogReader {
             };
             let frame_offset = u32::try_from(offset).unwrap_or(u32::MAX);
             for record in frame.records() {
-                let (kind, node) = (record.envelope.kind, record.envelope.node);
-                visit(record.position, FooterEntry { kind, node, frame_offset }, name);
+                let Envelope { kind, node, timestamp, .. } = record.envelope;
+                visit(record.position, FooterEntry { kind, node, frame_offset, timestamp }, name);
             }
         }
         Ok(())

@@ -195,6 +195,7 @@ impl Walk {
                 kind: record.envelope.kind,
                 node: record.envelope.node,
                 frame_offset,
+                timestamp: record.envelope.timestamp,
             }));
         }
         self.end = FrameEnd::of_frame(offset, frame);

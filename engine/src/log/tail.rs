@@ -225,6 +225,7 @@ impl Tail {
             kind: envelope.kind,
             node: envelope.node,
             frame_offset,
+            timestamp: envelope.timestamp,
         }));
         self.next = Position(self.next.0.saturating_add(to_u64(records.len())));
         Ok(())

@@ -323,6 +323,7 @@ impl Check<'_> {
             kind: record.envelope.kind,
             node: record.envelope.node,
             frame_offset,
+            timestamp: record.envelope.timestamp,
         }));
     }
 

@@ -1,0 +1,301 @@
+//! Appending: check against the laws, encode, queue, wait for durability.
+
+use std::sync::MutexGuard;
+
+use sessionlog_codec::event::{
+    AffinityCleared, AffinitySet, ContextCompacted, Event, HostEvent, NewEvent, Part, Role, RunReason,
+    RunStarted, SessionTagged, SessionTitled, TitleOrigin, TurnCause, TurnEnded, TurnOutcome, TurnStarted,
+    UsageRecorded,
+};
+use sessionlog_codec::ids::{CallRef, MessageNo, NodeId, Position, ToolIndex, TurnNo};
+use sessionlog_codec::record::Envelope;
+use sessionlog_projections::BatchLawBroken;
+
+use super::Session;
+use super::message::{Compaction, Message};
+use super::state::{Freshness, State, as_logged};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{Batch, Durability, NewRecord, Reached, Receipt};
+
+/// Proof of an appended message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Its number within its node.
+    pub message_no: MessageNo,
+    /// Where it is, and how durable.
+    pub receipt: Receipt,
+}
+
+impl Appended {
+    /// The name of one of its tool calls, from 0.
+    #[must_use]
+    pub fn call(&self, index: u32) -> CallRef {
+        CallRef { message_no: self.message_no, tool_index: ToolIndex(index) }
+    }
+}
+
+impl Session {
+    /// Appends a message of the session's own conversation, with the session's durability.
+    ///
+    /// # Errors
+    /// `Invalid` if it would break a law (a tool message, two calls of the same id, ...) or is too large; `Full`, `Io`,
+    /// `Closed`, `Fenced` as [`LogWriter`](crate::log::LogWriter). After any error it is not in the log, but for an `Io` of a
+    /// failed sync: then that is not known, and the session is closed.
+    pub fn append(&self, message: Message) -> Result<Appended> {
+        self.append_to(NodeId::ROOT, message)
+    }
+
+    /// Appends a message of any conversation of the tree.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_to(&self, node: NodeId, message: Message) -> Result<Appended> {
+        let Message { mut body, key } = message;
+        let mut state = self.state()?;
+        if let Some(known) = key.and_then(|key| state.keys.get(&key)) {
+            let (first, message_no) = (known.first, known.message_no);
+            let message_no = message_no.ok_or_else(|| {
+                let message = format!("the key was used for another event, at position {first}");
+                Error::new(ErrorKind::Conflict, "append.key", message)
+            })?;
+            drop(state);
+            return Ok(Appended { message_no, receipt: self.earlier_receipt(first)? });
+        }
+        body.message_no = state.ledger.next_message_no(node);
+        let message_no = body.message_no;
+        let event = NewEvent { key, ..NewEvent::now(node, body) };
+        let receipt =
+            self.commit(&mut state, vec![event], self.store.options.durability)?.wait(self, state)?;
+        Ok(Appended { message_no, receipt })
+    }
+
+    /// The receipt of an append that was made before, as durable as is asked of appends now.
+    fn earlier_receipt(&self, first: Position) -> Result<Receipt> {
+        let durable = self.writer.durable() >= first;
+        if !durable && self.store.options.durability == Durability::Sync {
+            self.writer.sync()?;
+            return Ok(Receipt { first, last: first, reached: Reached::Durable });
+        }
+        let reached = if durable { Reached::Durable } else { Reached::Written };
+        Ok(Receipt { first, last: first, reached })
+    }
+
+    /// Appends events of any nodes as one frame: all of them or none. The numbers in them must be the next ones; see
+    /// [`ledger`](Self::ledger).
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_batch(&self, events: Vec<NewEvent>, durability: Durability) -> Result<Receipt> {
+        let mut state = self.state()?;
+        self.commit(&mut state, events, durability)?.wait(self, state)
+    }
+
+    /// The state, folded anew if an append that it contained had failed.
+    pub(super) fn state(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.lock_state();
+        if state.freshness == Freshness::Stale {
+            let views = std::mem::take(&mut state.views);
+            let mut fresh = State::new(views.forget_pending());
+            fresh.fold(&self.log)?;
+            fresh.views.mark_stale();
+            *state = fresh;
+        }
+        Ok(state)
+    }
+
+    /// Checks and queues events. Nothing of them is in the state if this fails.
+    pub(super) fn commit(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        events: Vec<NewEvent>,
+        durability: Durability,
+    ) -> Result<Queued<'_>> {
+        let now = self.store.clock.now();
+        let mut records = Vec::with_capacity(events.len());
+        for event in &events {
+            let (kind, schema) = event.event.kind();
+            let mut envelope = Envelope::new(event.node, kind, schema, event.timestamp.unwrap_or(now));
+            envelope.time_origin = event.time_origin;
+            envelope.cause = event.cause;
+            envelope.key = event.key;
+            records.push(NewRecord { envelope, payload: event.event.encode()? });
+        }
+        let batch = Batch::new(records)?;
+        let first = state.next;
+        state.ledger.check_batch(first, &events).map_err(law_broken)?;
+        let mut position = first;
+        for event in events {
+            let key = event.key;
+            let event = as_logged(event, position, now);
+            position = Position(position.0.saturating_add(1));
+            if let Some(key) = key {
+                state.remember_key(key, &event);
+            }
+            state.apply(&event);
+        }
+        match self.writer.enqueue(batch, first, durability) {
+            Ok(ticket) => Ok(Queued { ticket }),
+            Err(error) => {
+                state.freshness = Freshness::Stale;
+                Err(error)
+            }
+        }
+    }
+
+    /// Appends one event of the session's own conversation.
+    pub(super) fn append_event(&self, event: impl Into<Event>) -> Result<Receipt> {
+        self.append_batch(vec![NewEvent::now(NodeId::ROOT, event)], self.store.options.durability)
+    }
+
+    /// Begins a turn.
+    ///
+    /// # Errors
+    /// `Invalid` if one is open; else as [`append`](Self::append).
+    pub fn start_turn(&self) -> Result<TurnNo> {
+        let mut state = self.state()?;
+        let turn = state.ledger.next_turn(NodeId::ROOT);
+        let event = NewEvent::now(NodeId::ROOT, TurnStarted { turn, cause: TurnCause::User });
+        self.commit(&mut state, vec![event], self.store.options.durability)?.wait(self, state)?;
+        Ok(turn)
+    }
+
+    /// Ends the open turn and brings the views up to date.
+    ///
+    /// Durable when it returns, in every durability but `Buffered`: the turn and all before it.
+    ///
+    /// # Errors
+    /// `Invalid` if no turn is open; else as [`append`](Self::append). A view that can't be written is no error: it is
+    /// made anew the next time.
+    pub fn end_turn(&self, outcome: TurnOutcome) -> Result<Receipt> {
+        let durability = match self.store.options.durability {
+            Durability::Sync | Durability::Turn => Durability::Sync,
+            Durability::Buffered => Durability::Buffered,
+        };
+        let mut state = self.state()?;
+        let turn = state
+            .ledger
+            .open_turn(NodeId::ROOT)
+            .ok_or_else(|| Error::invalid("turn.none", "no turn is open: call start_turn first"))?;
+        let event = NewEvent::now(NodeId::ROOT, TurnEnded { turn, outcome, stage: None, error: None });
+        let receipt = self.commit(&mut state, vec![event], durability)?.wait(self, state)?;
+        self.refresh_views()?;
+        Ok(receipt)
+    }
+
+    /// Records a compaction: from here on the context is the summary, the kept messages and what is appended later.
+    ///
+    /// # Errors
+    /// `Invalid` if its ranges are not messages of the session in order; else as [`append`](Self::append).
+    pub fn compact(&self, compaction: Compaction) -> Result<Receipt> {
+        let Compaction {
+            compaction_id,
+            summary,
+            summary_role,
+            kept,
+            replaced,
+            tokens,
+            trigger,
+            model,
+            usage,
+        } = compaction;
+        if !matches!(summary_role, Role::System | Role::Developer | Role::User) {
+            return Err(Error::invalid(
+                "compaction.role",
+                "a summary is spoken by the system, the developer or the user",
+            ));
+        }
+        self.append_event(ContextCompacted {
+            compaction_id,
+            summary: vec![Part::text(summary)],
+            summary_role,
+            kept,
+            replaced,
+            tokens_before: tokens.0,
+            tokens_after: tokens.1,
+            trigger,
+            model,
+            usage,
+            inputs: None,
+            source: None,
+        })
+    }
+
+    /// Clears the conversation: the context is empty from here, the transcript keeps all.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn clear(&self, run_id: impl Into<String>) -> Result<Receipt> {
+        self.append_event(RunStarted { run_id: run_id.into(), reason: RunReason::Cleared })
+    }
+
+    /// Gives the session a title.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn set_title(&self, title: impl Into<String>, origin: TitleOrigin) -> Result<Receipt> {
+        self.append_event(SessionTitled { title: title.into(), origin })
+    }
+
+    /// Puts labels on the session, and takes others off.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn tag(&self, added: Vec<String>, removed: Vec<String>) -> Result<Receipt> {
+        self.append_event(SessionTagged { added, removed })
+    }
+
+    /// Records what a request used that no message carries, or the price of one that a message carries.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn record_usage(&self, usage: UsageRecorded) -> Result<Receipt> {
+        self.append_event(usage)
+    }
+
+    /// Records the provider's continuation state, or that it is not to be continued.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn set_affinity(&self, affinity: AffinitySet) -> Result<Receipt> {
+        self.append_event(affinity)
+    }
+
+    /// Records that the provider's state is not to be continued.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn clear_affinity(&self, reason: impl Into<String>) -> Result<Receipt> {
+        self.append_event(AffinityCleared { reason: reason.into() })
+    }
+
+    /// Keeps an event of the host's own, in order with the rest.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn record(&self, event: HostEvent) -> Result<Receipt> {
+        self.append_event(event)
+    }
+}
+
+/// An append that is queued.
+pub(super) struct Queued<'a> {
+    ticket: crate::log::Ticket<'a>,
+}
+
+impl Queued<'_> {
+    /// Lets go of the state and waits. If the append fails, the state is folded anew before it is used again.
+    pub(super) fn wait(self, session: &Session, state: MutexGuard<'_, State>) -> Result<Receipt> {
+        let views_want_flush = state.views.wants_flush();
+        drop(state);
+        let receipt =
+            self.ticket.wait().inspect_err(|_| session.lock_state().freshness = Freshness::Stale)?;
+        if views_want_flush {
+            session.refresh_views()?;
+        }
+        Ok(receipt)
+    }
+}
+
+fn law_broken(broken: BatchLawBroken) -> Error {
+    Error::with_source(ErrorKind::Invalid, "append.law", "the append would break a law of the log", broken)
+}

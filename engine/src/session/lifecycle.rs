@@ -1,0 +1,278 @@
+//! Creating, resuming, finishing and closing.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use sessionlog_codec::RawBytes;
+use sessionlog_codec::event::{
+    CutTail, Event, FinalStatus, ImportOrigin, NewEvent, SessionClosed, SessionCreated, SessionFinished,
+    SessionOpened, TurnEnded, TurnOutcome,
+};
+use sessionlog_codec::ids::{Epoch, LogId, NodeId, Position, SessionId, Timestamp};
+use sessionlog_projections::{Ledger, Lifecycle, OpenState};
+use uuid::Uuid;
+
+use super::report::{PreviousEnd, RecoveryReport};
+use super::state::State;
+use super::views::Views;
+use super::{Session, calls};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{Durability, LogReader, LogRecovery, LogWriter, Receipt, Recovering};
+use crate::store::{Owner, SessionPlace, StoreInner, WorkspaceHash, canonical, owner, slug};
+
+/// What a new session is.
+#[derive(Clone, Debug, Default)]
+pub struct NewSession {
+    /// Its id. Default: a new UUID of version 7.
+    pub id: Option<SessionId>,
+    /// What it is for.
+    pub goal: Option<String>,
+    /// The model it begins with.
+    pub model: Option<String>,
+    /// The provider of that model.
+    pub provider: Option<String>,
+    /// The host's preset or agent profile.
+    pub preset: Option<String>,
+    /// The hash of the tools offered. A resume that gives another one is refused.
+    pub tool_registry_hash: Option<String>,
+    /// The host program and its version.
+    pub host: Option<String>,
+    /// Where it is imported from.
+    pub imported: Option<ImportOrigin>,
+    /// When it began, of an import.
+    pub created_at: Option<Timestamp>,
+    /// Further data of the host, opaque.
+    pub extra: Option<RawBytes>,
+}
+
+impl NewSession {
+    /// A session for something.
+    #[must_use]
+    pub fn new(goal: impl Into<String>) -> Self {
+        Self { goal: Some(goal.into()), ..Self::default() }
+    }
+
+    /// The model it begins with.
+    #[must_use]
+    pub fn model(mut self, model: impl Into<String>) -> Self {
+        self.model = Some(model.into());
+        self
+    }
+}
+
+/// How to resume.
+#[derive(Clone, Debug, Default)]
+pub struct ResumeOptions {
+    /// The hash of the tools offered now; `None`: don't compare.
+    pub tool_registry_hash: Option<String>,
+}
+
+impl Session {
+    /// Creates a session. Durable when it returns: the session and its first records.
+    pub(crate) fn create(store: Arc<StoreInner>, workspace: &Path, new: NewSession) -> Result<Self> {
+        let path = canonical(workspace);
+        let workspace_bytes = path.as_os_str().as_encoded_bytes().to_vec();
+        Self::create_at(store, WorkspaceHash::of(&path), workspace_bytes, slug(&path), new)
+    }
+
+    /// Creates a session of a workspace that need not exist on this machine.
+    pub(crate) fn create_at(
+        store: Arc<StoreInner>,
+        workspace: WorkspaceHash,
+        workspace_path: Vec<u8>,
+        slug: String,
+        new: NewSession,
+    ) -> Result<Self> {
+        let id = new.id.unwrap_or_else(|| SessionId::from(Uuid::now_v7()));
+        let storage = Arc::clone(&store.home.storage);
+        let place = store.home.place(workspace, id);
+        store.home.create_session_dirs(&workspace_path, &place)?;
+        let owner = Owner::this_process(store.now_text());
+        let lock = owner::take(&storage, &place.lock_path(), &owner)?;
+        let dir = place.log_dir(&storage);
+        let writer = match LogWriter::create(dir.clone(), store.options.log, LogId::from(Uuid::now_v7())) {
+            Ok(writer) => writer,
+            Err(error) => return Err(already_there(&place, error)),
+        };
+        let log = LogReader::new(dir);
+        let views = Views::new(&store, &place);
+        let state = Mutex::new(State::new(views));
+        let session = Self { store, place, writer, log, state, _lock: lock };
+        let created_at = new.created_at;
+        let created = NewEvent {
+            timestamp: created_at,
+            ..NewEvent::now(NodeId::ROOT, created_event(id, workspace_path, slug, new))
+        };
+        let opened = NewEvent::now(NodeId::ROOT, opened_event(Epoch(1), &owner, None));
+        session.append_batch(vec![created, opened], Durability::Sync)?;
+        for dir in [session.place.dir.join("log"), session.place.dir.clone()] {
+            storage.sync_dir(&dir).map_err(|e| Error::io("syncing", &dir, e))?;
+        }
+        session.refresh_views()?;
+        Ok(session)
+    }
+
+    /// Takes a session over from whoever owned it before.
+    pub(crate) fn resume(
+        store: Arc<StoreInner>,
+        place: SessionPlace,
+        options: &ResumeOptions,
+    ) -> Result<(Self, RecoveryReport)> {
+        let storage = Arc::clone(&store.home.storage);
+        let owner = Owner::this_process(store.now_text());
+        let lock = owner::take(&storage, &place.lock_path(), &owner)?;
+        let dir = place.log_dir(&storage);
+        let recovering = Recovering::open(dir.clone(), store.options.log, Position::START)?;
+        // Everything that could refuse the resume is looked at before recovery changes a byte.
+        let log = LogReader::new(dir);
+        let mut state = State::new(Views::load(&store, &place));
+        state.fold(&log)?;
+        check_tools(&state, options)?;
+        let (writer, recovery) = recovering.finish()?;
+        state.next = writer.next();
+        let rebuilt_views = state.views.problems();
+        let session = Self { store, place, writer, log, state: Mutex::new(state), _lock: lock };
+        let mut report = session.take_over(&owner, recovery)?;
+        report.rebuilt_views = rebuilt_views;
+        session.refresh_views()?;
+        Ok((session, report))
+    }
+
+    /// Records the new ownership, and what became of the calls and turns that the old one left open: one frame.
+    fn take_over(&self, owner: &Owner, recovery: LogRecovery) -> Result<RecoveryReport> {
+        let mut state = self.state()?;
+        let previous_end = match state.summary.lifecycle {
+            Lifecycle::Open => PreviousEnd::Crashed,
+            Lifecycle::Closed | Lifecycle::Finished(_) => PreviousEnd::Closed,
+        };
+        let (unknown, not_started): (Vec<_>, Vec<_>) =
+            state.ledger.open_calls().into_iter().partition(|open| open.state != OpenState::NotStarted);
+        let interrupted_turns = open_turns(&state.ledger);
+        let cut = recovery.cut.as_ref().map(|cut| CutTail {
+            segment: cut.segment.to_string(),
+            offset: cut.tail.offset,
+            len: cut.tail.len,
+            kept: recovery.last,
+            quarantine: cut.quarantine.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        });
+        let epoch = self.writer.epoch();
+        let mut events = vec![NewEvent::now(NodeId::ROOT, opened_event(epoch, owner, cut))];
+        events.extend(unknown.iter().map(calls::unknown_result));
+        events.extend(interrupted_turns.iter().map(|(node, turn)| {
+            let (outcome, stage, error) = (TurnOutcome::Interrupted, None, None);
+            NewEvent::now(*node, TurnEnded { turn: *turn, outcome, stage, error })
+        }));
+        self.commit(&mut state, events, Durability::Sync)?.wait(self, state)?;
+        Ok(RecoveryReport {
+            previous_end,
+            epoch,
+            last: recovery.last,
+            cut: recovery.cut,
+            unknown_calls: unknown,
+            not_started_calls: not_started,
+            interrupted_turns,
+            rebuilt_views: Vec::new(),
+        })
+    }
+
+    /// Declares the session's end and lets go of it. Durable when it returns: everything.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append). The session is let go of in any case; it can be resumed.
+    pub fn finish(self, status: FinalStatus) -> Result<Receipt> {
+        let finished = NewEvent::now(NodeId::ROOT, SessionFinished { status, reason: None });
+        self.let_go(vec![finished])
+    }
+
+    /// Lets go of the session, to be resumed later. Durable when it returns: everything.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append). The session is let go of in any case; it can be resumed.
+    pub fn close(self) -> Result<Receipt> {
+        self.let_go(Vec::new())
+    }
+
+    fn let_go(&self, mut events: Vec<NewEvent>) -> Result<Receipt> {
+        events.push(NewEvent::now(NodeId::ROOT, SessionClosed { epoch: self.writer.epoch() }));
+        // The record before was witnessed by none; this one is written after it is durable, and says so.
+        self.writer.sync()?;
+        let receipt = self.append_batch(events, Durability::Sync)?;
+        self.refresh_views_at_close()?;
+        self.writer.close()?;
+        Ok(receipt)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Finished and closed sessions come by here too: their writer is closed and refuses.
+        if !std::thread::panicking()
+            && let Err(error) = self.let_go(Vec::new())
+            && error.kind() != ErrorKind::Closed
+        {
+            tracing::warn!(session = %self.place.id, %error, "the session could not be closed in order");
+        }
+    }
+}
+
+fn open_turns(ledger: &Ledger) -> Vec<(NodeId, sessionlog_codec::ids::TurnNo)> {
+    let nodes = (0..ledger.next_node().0).map(NodeId);
+    nodes.filter_map(|node| Some((node, ledger.open_turn(node)?))).collect()
+}
+
+fn created_event(id: SessionId, workspace: Vec<u8>, slug: String, new: NewSession) -> Event {
+    let NewSession { goal, model, provider, preset, tool_registry_hash, host, imported, extra, .. } = new;
+    SessionCreated {
+        session_id: id,
+        workspace: RawBytes(workspace),
+        slug,
+        goal,
+        model,
+        provider,
+        preset,
+        tool_registry_hash,
+        host,
+        imported,
+        extra,
+    }
+    .into()
+}
+
+fn opened_event(epoch: Epoch, owner: &Owner, cut: Option<CutTail>) -> Event {
+    SessionOpened {
+        epoch,
+        pid: owner.pid,
+        machine: owner.host.clone(),
+        command: owner.command.clone(),
+        library: concat!("sessionlog ", env!("CARGO_PKG_VERSION")).to_owned(),
+        cut,
+    }
+    .into()
+}
+
+fn check_tools(state: &State, options: &ResumeOptions) -> Result<()> {
+    let created = state.summary.created.as_ref();
+    let stored = created.and_then(|created| created.what.tool_registry_hash.as_deref());
+    match (stored, options.tool_registry_hash.as_deref()) {
+        (Some(stored), Some(given)) if stored != given => {
+            let message = format!(
+                "the session was recorded with other tools ({stored}) than are offered now ({given}); \
+                 resume without a hash if that is meant"
+            );
+            Err(Error::new(ErrorKind::Conflict, "session.tools", message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn already_there(place: &SessionPlace, error: Error) -> Error {
+    let exists = std::error::Error::source(&error)
+        .and_then(|source| source.downcast_ref::<std::io::Error>())
+        .is_some_and(|source| source.kind() == std::io::ErrorKind::AlreadyExists);
+    if exists {
+        let message = format!("there is a session {} already", place.id);
+        Error::new(ErrorKind::Conflict, "session.exists", message)
+    } else {
+        error
+    }
+}

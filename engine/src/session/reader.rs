@@ -1,0 +1,136 @@
+//! A session, read without owning it: no lock, no change, while another process writes it or long after.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use sessionlog_codec::event::NewEvent;
+use sessionlog_codec::ids::Position;
+use sessionlog_projections::{Ledger, Liveness, OpenCall, Projection, Status, Summary, TreeState};
+
+use super::events::{EventItem, read_events};
+use super::verify::{SessionVerification, verify};
+use crate::error::Result;
+use crate::log::{LogReader, TailState};
+use crate::storage::{Locked, Storage};
+use crate::store::{Owner, SessionPlace, owner};
+
+/// A session, read without owning it. Each method looks at the files anew.
+#[derive(Clone, Debug)]
+pub struct SessionReader {
+    storage: Arc<dyn Storage>,
+    place: SessionPlace,
+    log: LogReader,
+}
+
+impl SessionReader {
+    pub(crate) fn new(storage: Arc<dyn Storage>, place: SessionPlace) -> Self {
+        let log = LogReader::new(place.log_dir(&storage));
+        Self { storage, place, log }
+    }
+
+    /// Where the session is.
+    #[must_use]
+    pub fn place(&self) -> &SessionPlace {
+        &self.place
+    }
+
+    /// The session's log, below its events.
+    #[must_use]
+    pub fn log(&self) -> &LogReader {
+        &self.log
+    }
+
+    /// Gives every event from `from` on to `visit`, in order, until it breaks off. Damage is an item, not an error.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no log; `Io` if it can't be read.
+    pub fn events(
+        &self,
+        from: Position,
+        visit: &mut dyn FnMut(EventItem) -> ControlFlow<()>,
+    ) -> Result<TailState> {
+        read_events(&self.log, from, visit)
+    }
+
+    /// Folds the log up to `until` (all of it: [`Position`] of `u64::MAX`) into `projection`. What can't be read is left out.
+    ///
+    /// # Errors
+    /// As [`events`](Self::events).
+    pub fn fold(&self, until: Position, projection: &mut dyn Projection) -> Result<TailState> {
+        self.events(Position(1), &mut |item| {
+            if let EventItem::Event(event) = item {
+                if event.position > until {
+                    return ControlFlow::Break(());
+                }
+                projection.apply(&event);
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The conversations of the tree, as of `until`.
+    ///
+    /// # Errors
+    /// As [`events`](Self::events).
+    pub fn tree(&self, until: Position) -> Result<TreeState> {
+        let mut tree = TreeState::default();
+        self.fold(until, &mut tree)?;
+        Ok(tree)
+    }
+
+    /// Title, counts, usage.
+    ///
+    /// # Errors
+    /// As [`events`](Self::events).
+    pub fn summary(&self) -> Result<Summary> {
+        let mut summary = Summary::default();
+        self.fold(Position(u64::MAX), &mut summary)?;
+        Ok(summary)
+    }
+
+    /// The calls without a result, of all conversations.
+    ///
+    /// # Errors
+    /// As [`events`](Self::events).
+    pub fn open_calls(&self) -> Result<Vec<OpenCall>> {
+        let mut ledger = Ledger::default();
+        self.fold(Position(u64::MAX), &mut ledger)?;
+        Ok(ledger.open_calls())
+    }
+
+    /// Whether somebody owns the session now, found without taking its lock.
+    #[must_use]
+    pub fn liveness(&self) -> Liveness {
+        match self.storage.is_locked(&self.place.lock_path()) {
+            Some(Locked::Held) => Liveness::Alive,
+            Some(Locked::Free) => Liveness::Dead,
+            None => Liveness::Unknown,
+        }
+    }
+
+    /// What the newest owner wrote about itself. For people: it may be old or wrong.
+    #[must_use]
+    pub fn owner(&self) -> Option<Owner> {
+        owner::read(&self.storage, &self.place.lock_path())
+    }
+
+    /// How the session stands, judged now.
+    #[must_use]
+    pub fn status(&self, summary: &Summary) -> Status {
+        summary.status(self.liveness())
+    }
+
+    /// Checks the session from its bytes to its laws, read-only.
+    ///
+    /// # Errors
+    /// As [`events`](Self::events). What is wrong with readable bytes is a finding.
+    pub fn verify(&self) -> Result<SessionVerification> {
+        verify(&self.log)
+    }
+}
+
+/// An event that was read as one to append again, for copies.
+pub(crate) fn as_new(event: sessionlog_codec::event::LoggedEvent) -> NewEvent {
+    let sessionlog_codec::event::LoggedEvent { node, timestamp, time_origin, cause, event, .. } = event;
+    NewEvent { node, timestamp: Some(timestamp), time_origin, cause, key: None, event }
+}

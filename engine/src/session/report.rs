@@ -1,0 +1,77 @@
+//! What resuming a session found and did.
+
+use std::fmt;
+
+use sessionlog_codec::ids::{Epoch, NodeId, Position, TurnNo};
+use sessionlog_projections::OpenCall;
+
+use crate::log::Cut;
+
+/// How the owner before let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreviousEnd {
+    /// In order.
+    Closed,
+    /// It was killed, crashed, or lost power.
+    Crashed,
+}
+
+/// What resuming a session found and did. All of it is in the log.
+#[derive(Clone, Debug)]
+pub struct RecoveryReport {
+    /// How the owner before let go.
+    pub previous_end: PreviousEnd,
+    /// The number of this ownership.
+    pub epoch: Epoch,
+    /// The last record of the owner before.
+    pub last: Position,
+    /// A torn tail that was moved into quarantine: bytes that nothing proves to have been acknowledged.
+    pub cut: Option<Cut>,
+    /// Calls that were started and never answered. Each has an `unknown` result now, recorded by this resume: the model is
+    /// told, and nothing runs them again.
+    pub unknown_calls: Vec<OpenCall>,
+    /// Calls that the model asked for and nobody started: safe to run, or to leave.
+    pub not_started_calls: Vec<OpenCall>,
+    /// Turns that were open. They are ended as interrupted now.
+    pub interrupted_turns: Vec<(NodeId, TurnNo)>,
+    /// Views that did not match the log and were made anew.
+    pub rebuilt_views: Vec<String>,
+}
+
+impl fmt::Display for RecoveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.previous_end {
+            PreviousEnd::Closed => writeln!(f, "The session was closed in order.")?,
+            PreviousEnd::Crashed => {
+                writeln!(f, "The session's last owner did not close it: it was killed or crashed.")?
+            }
+        }
+        writeln!(f, "Everything up to position {} is there; this is ownership {}.", self.last, self.epoch)?;
+        if let Some(cut) = &self.cut {
+            let (len, offset, kept) = (cut.tail.len, cut.tail.offset, cut.quarantine.display());
+            let segment = cut.segment;
+            writeln!(
+                f,
+                "{len} bytes at byte {offset} of {segment} were never acknowledged and are kept in {kept}."
+            )?;
+        }
+        for call in &self.unknown_calls {
+            let OpenCall { name, call_id, .. } = call;
+            writeln!(
+                f,
+                "Call {call_id} ({name}) had started: its outcome is unknown, and it was not run again."
+            )?;
+        }
+        for call in &self.not_started_calls {
+            let OpenCall { name, call_id, .. } = call;
+            writeln!(f, "Call {call_id} ({name}) had not started.")?;
+        }
+        for (node, turn) in &self.interrupted_turns {
+            writeln!(f, "Turn {turn} of node {node} was interrupted.")?;
+        }
+        for view in &self.rebuilt_views {
+            writeln!(f, "{view} did not match the log and was made anew.")?;
+        }
+        Ok(())
+    }
+}

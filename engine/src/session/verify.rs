@@ -1,0 +1,119 @@
+//! The whole check of a session: its bytes, its events, its laws.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use sessionlog_codec::event::Event;
+use sessionlog_codec::ids::{NodeId, Position};
+use sessionlog_projections::{Ledger, Projection, TreeState, validate_pairing};
+
+use super::events::{EventItem, read_events};
+use super::reader::as_new;
+use crate::error::{ErrorKind, Result};
+use crate::log::{Finding, LogReader, LogVerification, Severity};
+
+/// What the check of a session counted and found.
+#[derive(Clone, Debug, Default)]
+pub struct SessionVerification {
+    /// The log below the events, with its findings.
+    pub log: LogVerification,
+    /// Events that decode.
+    pub events: u64,
+    /// Events of a newer version, carried along.
+    pub unknown_events: u64,
+    /// What is wrong with events and laws.
+    pub findings: Vec<Finding>,
+}
+
+impl SessionVerification {
+    /// All findings, those of the log first.
+    pub fn all(&self) -> impl Iterator<Item = &Finding> {
+        self.log.findings.iter().chain(&self.findings)
+    }
+
+    /// The worst of all findings; `None` if there are none.
+    #[must_use]
+    pub fn worst(&self) -> Option<Severity> {
+        self.all().map(|finding| finding.severity).max()
+    }
+}
+
+pub(super) fn verify(log: &LogReader) -> Result<SessionVerification> {
+    let mut check = Check {
+        result: SessionVerification::default(),
+        ledger: Ledger::default(),
+        tree: TreeState::default(),
+    };
+    check.result.log = log.verify()?;
+    read_events(log, Position(1), &mut |item| {
+        check.item(item);
+        ControlFlow::Continue(())
+    })?;
+    check.contexts();
+    Ok(check.result)
+}
+
+struct Check {
+    result: SessionVerification,
+    ledger: Ledger,
+    tree: TreeState,
+}
+
+impl Check {
+    fn find(&mut self, severity: Severity, code: &'static str, at: Position, explanation: String) {
+        let (first, last) = (Some(at), Some(at));
+        let file = PathBuf::new();
+        self.result.findings.push(Finding {
+            severity,
+            code,
+            file,
+            offset: 0,
+            len: 0,
+            first,
+            last,
+            explanation,
+        });
+    }
+
+    fn item(&mut self, item: EventItem) {
+        match item {
+            // The check of the bytes has named it.
+            EventItem::Gap(_) => {}
+            EventItem::Undecodable(bad) => {
+                let (severity, code) = match bad.error.kind() {
+                    ErrorKind::Unsupported => (Severity::Warning, "record.newer"),
+                    _ => (Severity::Lost, "record.damaged"),
+                };
+                self.find(severity, code, bad.position, bad.error.to_string());
+            }
+            EventItem::Event(event) => {
+                self.result.events = self.result.events.saturating_add(1);
+                if matches!(event.event, Event::Unknown(_)) {
+                    self.result.unknown_events = self.result.unknown_events.saturating_add(1);
+                }
+                let position = event.position;
+                self.tree.apply(&event);
+                self.ledger_check(position, event);
+            }
+        }
+    }
+
+    fn ledger_check(&mut self, position: Position, event: sessionlog_codec::event::LoggedEvent) {
+        let new = as_new(event.clone());
+        if let Err(broken) = self.ledger.check(&new) {
+            self.find(Severity::Warning, "law.broken", position, format!("{}: {broken}", event.event.name()));
+        }
+        self.ledger.apply(&event);
+    }
+
+    /// The context that a provider would get must be legal whatever the log holds.
+    fn contexts(&mut self) {
+        let nodes: Vec<NodeId> = self.tree.nodes().collect();
+        for node in nodes {
+            if let Err(error) = validate_pairing(&self.tree.context(node)) {
+                let text = format!("the context of node {node} breaks the pairing rules: {error}");
+                self.find(Severity::Lost, "context.illegal", self.result.log.last, text);
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A home and the sessions in it: create, resume, find, list.
+
+mod home;
+mod listing;
+pub(crate) mod owner;
+mod workspace;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sessionlog_codec::ids::SessionId;
+use sessionlog_projections::time::rfc3339_seconds;
+use sessionlog_projections::views::Dialect;
+
+pub use home::SessionPlace;
+pub use listing::{SessionKind, SessionRow};
+pub use owner::Owner;
+pub use workspace::{WorkspaceHash, canonical, slug};
+
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{Durability, LogOptions};
+use crate::session::{NewSession, RecoveryReport, ResumeOptions, Session, SessionReader};
+use crate::storage::{OsStorage, Storage};
+use home::Home;
+
+/// The environment variable that names the home.
+pub const HOME_VARIABLE: &str = "SESSIONLOG_HOME";
+
+/// Whether views are kept beside the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ViewPolicy {
+    /// `transcript.jsonl`, `.meta.json` and `cost.json`, brought up to date at the end of each turn.
+    #[default]
+    Keep,
+    /// The same files, made when the session is closed: for imports, which append much at once.
+    AtClose,
+    /// None; they can be exported at any time.
+    Off,
+}
+
+/// How a store works.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreOptions {
+    /// How durable an append is when it is acknowledged.
+    pub durability: Durability,
+    /// In which dialect views are written.
+    pub dialect: Dialect,
+    /// Whether views are kept.
+    pub views: ViewPolicy,
+    /// The sizes of log files.
+    pub log: LogOptions,
+}
+
+/// What a store and its sessions share.
+#[derive(Debug)]
+pub(crate) struct StoreInner {
+    pub(crate) home: Home,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: StoreOptions,
+}
+
+impl StoreInner {
+    pub(crate) fn now_text(&self) -> String {
+        rfc3339_seconds(self.clock.now())
+    }
+}
+
+/// A home that is open for creating and resuming sessions. Any number of processes may have the same one open: each
+/// session has one owner, and different sessions don't know of each other. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    inner: Arc<StoreInner>,
+}
+
+impl Store {
+    /// Opens the home at `home`, creating it if there is nothing or an empty directory.
+    ///
+    /// # Errors
+    /// `Invalid` if there is something else; `Io` if it can't be created or read.
+    pub fn open(home: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(home, StoreOptions::default())
+    }
+
+    /// As [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(home: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
+        Self::open_on(Arc::new(OsStorage), Arc::new(SystemClock), home, options)
+    }
+
+    /// As [`open_with`](Self::open_with), on a storage and a clock of the caller's: for tests and simulations.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(
+        storage: Arc<dyn Storage>,
+        clock: Arc<dyn Clock>,
+        home: impl AsRef<Path>,
+        options: StoreOptions,
+    ) -> Result<Self> {
+        let home = Home::create(storage, home.as_ref())?;
+        Ok(Self { inner: Arc::new(StoreInner { home, clock, options }) })
+    }
+
+    /// Where a home is by default: `$SESSIONLOG_HOME`, else `sessionlog` in the platform's directory for data.
+    #[must_use]
+    pub fn default_home() -> Option<PathBuf> {
+        match std::env::var_os(HOME_VARIABLE).filter(|home| !home.is_empty()) {
+            Some(home) => Some(PathBuf::from(home)),
+            None => dirs::data_dir().map(|dir| dir.join("sessionlog")),
+        }
+    }
+
+    /// Creates a session for work in the directory `workspace`. This process owns it.
+    ///
+    /// Durable when it returns: the session.
+    ///
+    /// # Errors
+    /// `Conflict` if a session of the given id exists; `Full` or `Io` if it can't be written.
+    pub fn create(&self, workspace: impl AsRef<Path>, new: NewSession) -> Result<Session> {
+        Session::create(Arc::clone(&self.inner), workspace.as_ref(), new)
+    }
+
+    /// As [`create`](Self::create), for a workspace of another machine or time, by its path's bytes.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_foreign(&self, workspace: &[u8], new: NewSession) -> Result<Session> {
+        let path = path_of_bytes(workspace);
+        let (hash, slug) = (WorkspaceHash::of(&path), slug(&path));
+        Session::create_at(Arc::clone(&self.inner), hash, workspace.to_vec(), slug, new)
+    }
+
+    /// Takes over a session that nobody owns now, however it was left.
+    ///
+    /// Durable when it returns: this ownership, and an `unknown` result for each call that was started and not answered.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such session; `Locked` if another process owns it; `Corrupt` if acknowledged data is hurt
+    /// (it can still be read); `Unsupported` if a newer version wrote it; `Conflict` if other tools are offered than were
+    /// recorded.
+    pub fn resume(&self, id: SessionId) -> Result<(Session, RecoveryReport)> {
+        self.resume_with(id, &ResumeOptions::default())
+    }
+
+    /// As [`resume`](Self::resume), with options.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    pub fn resume_with(&self, id: SessionId, options: &ResumeOptions) -> Result<(Session, RecoveryReport)> {
+        let place = self.inner.home.find(id)?.ok_or_else(|| not_found(&id.to_string()))?;
+        Session::resume(Arc::clone(&self.inner), place, options)
+    }
+
+    /// The same home, for reading.
+    #[must_use]
+    pub fn reader(&self) -> StoreReader {
+        StoreReader { home: self.inner.home.clone() }
+    }
+}
+
+/// A home that is open for reading: takes no lock and changes no byte, also on a home of another machine or one that is
+/// mounted read-only.
+#[derive(Clone, Debug)]
+pub struct StoreReader {
+    home: Home,
+}
+
+impl StoreReader {
+    /// Opens the home at `home`.
+    ///
+    /// # Errors
+    /// `NotFound` if there is nothing; `Invalid` if there is something else.
+    pub fn open(home: impl AsRef<Path>) -> Result<Self> {
+        Self::open_on(Arc::new(OsStorage), home)
+    }
+
+    /// As [`open`](Self::open), on a storage of the caller's.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(storage: Arc<dyn Storage>, home: impl AsRef<Path>) -> Result<Self> {
+        Ok(Self { home: Home::open(storage, home.as_ref())? })
+    }
+
+    /// The home's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.home.root
+    }
+
+    /// A session, to be read.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such session.
+    pub fn session(&self, id: SessionId) -> Result<SessionReader> {
+        let place = self.home.find(id)?.ok_or_else(|| not_found(&id.to_string()))?;
+        Ok(SessionReader::new(Arc::clone(&self.home.storage), place))
+    }
+
+    /// Where every session is, in no order that means anything.
+    ///
+    /// # Errors
+    /// `Io` if the home can't be read.
+    pub fn places(&self) -> Result<Vec<SessionPlace>> {
+        self.home.sessions()
+    }
+
+    /// A session at a place that [`places`](Self::places) gave.
+    #[must_use]
+    pub fn session_at(&self, place: SessionPlace) -> SessionReader {
+        SessionReader::new(Arc::clone(&self.home.storage), place)
+    }
+}
+
+pub(crate) fn not_found(id: &str) -> Error {
+    let shown: String = id.chars().take(80).flat_map(char::escape_debug).collect();
+    let message = format!("there is no session `{shown}` in this home; `logdump ls` lists those there are");
+    Error::new(ErrorKind::NotFound, "session.missing", message)
+}
+
+#[cfg(unix)]
+fn path_of_bytes(bytes: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+}
+
+#[cfg(not(unix))]
+fn path_of_bytes(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(String::from_utf8_lossy(bytes).into_owned())
+}

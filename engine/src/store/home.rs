@@ -1,0 +1,259 @@
+//! A home: the directory that holds everything, and the paths in it.
+//!
+//! ```text
+//! <home>/.sessionlog                            marks the directory as ours
+//! <home>/workspaces/<hash>/path.txt             which directory of code this is
+//! <home>/workspaces/<hash>/sessions/<uuid>/     one session
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sessionlog_codec::ids::SessionId;
+
+use super::workspace::WorkspaceHash;
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::LogDir;
+use crate::storage::{Access, EntryKind, Storage};
+
+const MARKER: &str = ".sessionlog";
+const MARKER_TEXT: &str = "sessionlog home 1\n";
+const WORKSPACES: &str = "workspaces";
+const SESSIONS: &str = "sessions";
+/// The longest path of a workspace that is read back, in bytes.
+const PATH_LEN_MAX: usize = 64 << 10;
+
+/// A home that exists and is ours.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) root: PathBuf,
+}
+
+impl Home {
+    /// Opens a home for reading. Nothing is changed.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such directory; `Invalid` if it is something else than a home.
+    pub(crate) fn open(storage: Arc<dyn Storage>, root: &Path) -> Result<Self> {
+        let entry = storage.entry(root).map_err(|e| Error::io("looking at", root, e))?;
+        if entry.is_none() {
+            let message = format!("there is no sessionlog home at {}", root.display());
+            return Err(Error::new(ErrorKind::NotFound, "home.missing", message));
+        }
+        let home = Self { storage, root: root.to_owned() };
+        home.check_ours()?;
+        Ok(home)
+    }
+
+    /// Opens a home, creating it if there is nothing or only an empty directory.
+    ///
+    /// Durable when it returns: the home.
+    ///
+    /// # Errors
+    /// `Invalid` if there is something else: a file, or a directory with other things in it.
+    pub(crate) fn create(storage: Arc<dyn Storage>, root: &Path) -> Result<Self> {
+        if storage.entry(root).map_err(|e| Error::io("looking at", root, e))?.is_none() {
+            create_missing(&storage, root)?;
+        }
+        let home = Self { storage, root: root.to_owned() };
+        let names = home.list(root)?;
+        if names.is_empty() {
+            let marker = root.join(MARKER);
+            let file = match home.storage.create_new(&marker) {
+                Ok(file) => file,
+                // Another process creates the same home at this moment.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(home),
+                Err(error) => return Err(Error::io("creating", &marker, error)),
+            };
+            file.write_at(MARKER_TEXT.as_bytes(), 0).map_err(|e| Error::io("writing", &marker, e))?;
+            file.sync_all().map_err(|e| Error::io("syncing", &marker, e))?;
+            home.sync(root)?;
+        } else {
+            home.check_ours()?;
+        }
+        home.create_dir(&home.root.join(WORKSPACES))?;
+        Ok(home)
+    }
+
+    /// A home has its marker, or at least a session where a home has its sessions (copied without dot files).
+    fn check_ours(&self) -> Result<()> {
+        let names = match self.storage.list(&self.root) {
+            Ok(names) => names,
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                return Err(Error::io("reading", &self.root, error));
+            }
+            Err(_) => return Err(self.not_ours("it is not a directory that can be listed")),
+        };
+        if names.iter().any(|entry| entry.name == MARKER && entry.kind == EntryKind::File) {
+            return Ok(());
+        }
+        if self.sessions()?.iter().any(|place| place.log_exists(&self.storage)) {
+            return Ok(());
+        }
+        Err(self.not_ours("it has other things in it and no sessionlog session"))
+    }
+
+    fn not_ours(&self, why: &str) -> Error {
+        let message = format!(
+            "{} is not a sessionlog home: {why}. Choose a new or empty directory",
+            self.root.display()
+        );
+        Error::invalid("home.foreign", message)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<crate::storage::DirEntry>> {
+        match self.storage.list(dir) {
+            Ok(entries) => Ok(entries),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                Err(self.not_ours("it is not a directory"))
+            }
+            Err(error) => Err(Error::io("listing", dir, error)),
+        }
+    }
+
+    fn sync(&self, dir: &Path) -> Result<()> {
+        self.storage.sync_dir(dir).map_err(|e| Error::io("syncing", dir, e))
+    }
+
+    /// Creates a directory below the root, durably, and refuses to go through anything that is not a directory.
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        let entry = self.storage.entry(dir).map_err(|e| Error::io("looking at", dir, e))?;
+        match entry.map(|entry| entry.kind) {
+            Some(EntryKind::Dir) => Ok(()),
+            Some(_) => Err(not_a_directory(dir)),
+            None => {
+                self.storage.create_dir(dir).map_err(|e| Error::io("creating", dir, e))?;
+                self.sync(dir.parent().unwrap_or(&self.root))
+            }
+        }
+    }
+
+    /// The workspaces that have sessions here.
+    pub(crate) fn workspaces(&self) -> Result<Vec<WorkspaceHash>> {
+        let entries = self.list(&self.root.join(WORKSPACES))?;
+        let dirs = entries.iter().filter(|entry| entry.kind == EntryKind::Dir);
+        Ok(dirs.filter_map(|entry| WorkspaceHash::parse(entry.name.to_str()?)).collect())
+    }
+
+    /// All sessions of all workspaces, in no order that means anything.
+    pub(crate) fn sessions(&self) -> Result<Vec<SessionPlace>> {
+        let mut places = Vec::new();
+        for workspace in self.workspaces()? {
+            let dir = self.workspace_dir(&workspace).join(SESSIONS);
+            for entry in self.list(&dir)?.iter().filter(|entry| entry.kind == EntryKind::Dir) {
+                let Some(id) = entry.name.to_str().and_then(|name| name.parse::<SessionId>().ok()) else {
+                    continue;
+                };
+                places.push(SessionPlace { id, workspace: workspace.clone(), dir: dir.join(id.to_string()) });
+            }
+        }
+        Ok(places)
+    }
+
+    /// The directory of a workspace.
+    pub(crate) fn workspace_dir(&self, workspace: &WorkspaceHash) -> PathBuf {
+        self.root.join(WORKSPACES).join(workspace.as_str())
+    }
+
+    /// The path that a workspace's hash was made from, as its machine spelled it.
+    pub(crate) fn workspace_path(&self, workspace: &WorkspaceHash) -> Option<Vec<u8>> {
+        let file = self.storage.open(&self.workspace_dir(workspace).join("path.txt"), Access::Read).ok()?;
+        let mut bytes = vec![0; PATH_LEN_MAX];
+        let len = file.read_at(&mut bytes, 0).ok()?;
+        bytes.truncate(len);
+        Some(bytes)
+    }
+
+    /// Makes the directories of a new session, durably, and says which directory of code its workspace is.
+    pub(crate) fn create_session_dirs(&self, workspace_path: &[u8], place: &SessionPlace) -> Result<()> {
+        let workspace_dir = self.workspace_dir(&place.workspace);
+        self.create_dir(&workspace_dir)?;
+        let path_file = workspace_dir.join("path.txt");
+        match self.storage.create_new(&path_file) {
+            Ok(file) => {
+                file.write_at(workspace_path, 0).map_err(|e| Error::io("writing", &path_file, e))?;
+                file.sync_all().map_err(|e| Error::io("syncing", &path_file, e))?;
+                self.sync(&workspace_dir)?;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Error::io("creating", &path_file, error)),
+        }
+        self.create_dir(&workspace_dir.join(SESSIONS))?;
+        self.create_dir(&place.dir)?;
+        self.create_dir(&place.log_dir(&self.storage).segments)
+    }
+
+    /// Where a session of a workspace is (or would be).
+    pub(crate) fn place(&self, workspace: WorkspaceHash, id: SessionId) -> SessionPlace {
+        let dir = self.workspace_dir(&workspace).join(SESSIONS).join(id.to_string());
+        SessionPlace { id, workspace, dir }
+    }
+
+    /// Where a session is, in whichever workspace.
+    pub(crate) fn find(&self, id: SessionId) -> Result<Option<SessionPlace>> {
+        for workspace in self.workspaces()? {
+            let place = self.place(workspace, id);
+            match self.storage.entry(&place.dir).map_err(|e| Error::io("looking at", &place.dir, e))? {
+                Some(entry) if entry.kind == EntryKind::Dir => return Ok(Some(place)),
+                Some(_) => return Err(not_a_directory(&place.dir)),
+                None => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn not_a_directory(path: &Path) -> Error {
+    let message = format!("{} is not a directory (links inside a home are not followed)", path.display());
+    Error::invalid("home.not_a_directory", message)
+}
+
+/// Creates a directory and those above it that are missing, durably.
+fn create_missing(storage: &Arc<dyn Storage>, dir: &Path) -> Result<()> {
+    let mut missing = Vec::new();
+    for ancestor in dir.ancestors().filter(|ancestor| !ancestor.as_os_str().is_empty()) {
+        let entry = storage.entry(ancestor).map_err(|e| Error::io("looking at", ancestor, e))?;
+        if entry.is_some() {
+            break;
+        }
+        missing.push(ancestor);
+    }
+    for ancestor in missing.into_iter().rev() {
+        storage.create_dir(ancestor).map_err(|e| Error::io("creating", ancestor, e))?;
+        if let Some(parent) = ancestor.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            storage.sync_dir(parent).map_err(|e| Error::io("syncing", parent, e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where one session is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionPlace {
+    /// The session.
+    pub id: SessionId,
+    /// Its workspace.
+    pub workspace: WorkspaceHash,
+    /// Its directory.
+    pub dir: PathBuf,
+}
+
+impl SessionPlace {
+    pub(crate) fn log_dir(&self, storage: &Arc<dyn Storage>) -> LogDir {
+        LogDir {
+            storage: Arc::clone(storage),
+            segments: self.dir.join("log"),
+            quarantine: self.dir.join("quarantine"),
+        }
+    }
+
+    pub(crate) fn lock_path(&self) -> PathBuf {
+        self.dir.join("owner.lock")
+    }
+
+    fn log_exists(&self, storage: &Arc<dyn Storage>) -> bool {
+        self.log_dir(storage).list().is_ok_and(|segments| !segments.is_empty())
+    }
+}

@@ -1,0 +1,340 @@
+//! Listing sessions: a function of the logs, without decoding history.
+
+use std::collections::BTreeMap;
+
+use sessionlog_codec::event::{Event, LoggedEvent};
+use sessionlog_codec::footer::FooterEntry;
+use sessionlog_codec::ids::{KindNo, NodeId, Position, SessionId, Timestamp};
+use sessionlog_codec::registry::kind;
+use sessionlog_projections::{Projection, Status, Summary};
+
+use super::{SessionPlace, StoreReader, not_found};
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::SegmentName;
+use crate::session::SessionReader;
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SessionKind {
+    /// A root session.
+    Root,
+    /// A delegated conversation in the tree of a root session.
+    Child,
+}
+
+/// One row of a listing.
+#[derive(Clone, Debug)]
+pub struct SessionRow {
+    /// What it is about.
+    pub kind: SessionKind,
+    /// The session's id, or the child's invocation id.
+    pub id: String,
+    /// The start and the workspace in one readable word.
+    pub display_id: String,
+    /// The root session.
+    pub root: SessionId,
+    /// The conversation within the root session's tree.
+    pub node: NodeId,
+    /// The id of the row that it was delegated from.
+    pub parent: Option<String>,
+    /// What it is called.
+    pub title: Option<String>,
+    /// How it stands, judged now.
+    pub status: Status,
+    /// Messages and results, as the transcript shows them.
+    pub messages: u64,
+    /// When it began.
+    pub created_at: Option<Timestamp>,
+    /// When something happened in it last: opening and closing don't count.
+    pub last_activity: Option<Timestamp>,
+    /// Its model, as far as the log's first records tell.
+    pub model: Option<String>,
+    /// Its workspace's path, as its machine spelled it.
+    pub workspace: String,
+    /// The agent it was imported from, or delegated to.
+    pub agent: Option<String>,
+    /// Bytes of the root session's log.
+    pub bytes: u64,
+    /// What is wrong with it, if anything: a broken session is a row too.
+    pub issue: Option<String>,
+}
+
+impl StoreReader {
+    /// Every session of the home and every delegated conversation in them, the newest activity first. A session that can't
+    /// be read is a row with its issue.
+    ///
+    /// # Errors
+    /// `Io` if the home itself can't be read.
+    pub fn list(&self) -> Result<Vec<SessionRow>> {
+        let mut rows = Vec::new();
+        for place in self.places()? {
+            rows.extend(self.rows(place));
+        }
+        rows.sort_by(|a, b| b.last_activity.cmp(&a.last_activity).then_with(|| a.id.cmp(&b.id)));
+        Ok(rows)
+    }
+
+    /// The rows of one session: its own, then those of its children.
+    #[must_use]
+    pub fn rows(&self, place: SessionPlace) -> Vec<SessionRow> {
+        let workspace = self.home.workspace_path(&place.workspace).unwrap_or_default();
+        let workspace = String::from_utf8_lossy(&workspace).into_owned();
+        let reader = self.session_at(place.clone());
+        match Sketch::of(&reader) {
+            Ok(sketch) => sketch.rows(&reader, &workspace),
+            Err(error) => vec![broken_row(&place, workspace, &error)],
+        }
+    }
+
+    /// Finds the one session or child whose id is `text`, begins with it, or whose display id does.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; `Invalid` if `text` is empty, or several ids begin with it (they are named).
+    pub fn find(&self, text: &str) -> Result<SessionRow> {
+        if text.is_empty() {
+            return Err(Error::invalid("session.id", "an empty text names no session"));
+        }
+        if let Ok(id) = text.parse::<SessionId>()
+            && let Some(place) = self.home.find(id)?
+            && let Some(row) = self.rows(place).into_iter().next()
+        {
+            return Ok(row);
+        }
+        let lower = text.to_ascii_lowercase();
+        let matches = |row: &SessionRow| row.id.starts_with(&lower) || row.display_id.starts_with(text);
+        let mut found: Vec<SessionRow> = self.list()?.into_iter().filter(matches).collect();
+        let exact = |row: &SessionRow| row.id == lower || row.display_id == text;
+        if let [_, _, ..] = found.as_slice()
+            && let Some(one) = found.iter().position(exact)
+            && found.iter().filter(|row| exact(row)).count() == 1
+        {
+            return Ok(found.swap_remove(one));
+        }
+        match (found.pop(), found.as_slice()) {
+            (None, _) => Err(not_found(text)),
+            (Some(row), []) => Ok(row),
+            (Some(row), rest) => {
+                let names: Vec<_> = rest.iter().chain([&row]).take(5).map(|row| row.id.as_str()).collect();
+                let message = format!(
+                    "`{text}` is the beginning of {} ids: {}",
+                    rest.len().saturating_add(1),
+                    names.join(", ")
+                );
+                Err(Error::invalid("session.ambiguous", message))
+            }
+        }
+    }
+}
+
+fn broken_row(place: &SessionPlace, workspace: String, error: &Error) -> SessionRow {
+    let id = place.id.to_string();
+    SessionRow {
+        kind: SessionKind::Root,
+        display_id: id.clone(),
+        id,
+        root: place.id,
+        node: NodeId::ROOT,
+        parent: None,
+        title: None,
+        status: Status::Crashed,
+        messages: 0,
+        created_at: None,
+        last_activity: None,
+        model: None,
+        workspace,
+        agent: None,
+        bytes: 0,
+        issue: Some(error.to_string()),
+    }
+}
+
+/// A session as far as a listing needs it: counts from the index, and the few events that name it.
+struct Sketch {
+    summary: Summary,
+    counts: BTreeMap<NodeId, Counts>,
+    bytes: u64,
+    issue: Option<String>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    messages: u64,
+    first: Option<Timestamp>,
+    last_activity: Option<Timestamp>,
+}
+
+/// Events that are decoded for a listing wherever they are: few in any session.
+const NAMING: [KindNo; 12] = [
+    kind::SessionCreated,
+    kind::SessionOpened,
+    kind::SessionTitled,
+    kind::SessionTagged,
+    kind::SessionFinished,
+    kind::SessionClosed,
+    kind::SessionForked,
+    kind::RunStarted,
+    kind::NodeOpened,
+    kind::NodeSettled,
+    kind::NodeDeleted,
+    kind::GapMarked,
+];
+
+/// Events that say something happened, apart from those that are decoded anyway.
+const ACTIVITY: [KindNo; 17] = [
+    kind::TurnStarted,
+    kind::TurnEnded,
+    kind::MessageAppended,
+    kind::MessageExtended,
+    kind::MessageWithdrawn,
+    kind::CallStarted,
+    kind::CallFinished,
+    kind::CallResolved,
+    kind::ContextCompacted,
+    kind::ContextReset,
+    kind::HeadMoved,
+    kind::TaskStarted,
+    kind::TaskCompleted,
+    kind::QuestionAsked,
+    kind::QuestionAnswered,
+    kind::CommandReceived,
+    kind::SessionTagged,
+];
+
+/// How many messages of a node are looked at for a prompt that can stand for a title.
+const TITLE_MESSAGES: u64 = 16;
+
+impl Sketch {
+    fn of(reader: &SessionReader) -> Result<Self> {
+        let mut counts: BTreeMap<NodeId, Counts> = BTreeMap::new();
+        let mut wanted: Vec<(SegmentName, u32, Position)> = Vec::new();
+        let log = reader.log();
+        log.index(&mut |position, entry: FooterEntry, name| {
+            let count = counts.entry(entry.node).or_default();
+            let is_message = entry.kind == kind::MessageAppended || entry.kind == kind::CallFinished;
+            if is_message {
+                count.messages = count.messages.saturating_add(1);
+            }
+            count.first.get_or_insert(entry.timestamp);
+            if ACTIVITY.contains(&entry.kind) {
+                count.last_activity = count.last_activity.max(Some(entry.timestamp));
+            }
+            if NAMING.contains(&entry.kind) || (is_message && count.messages <= TITLE_MESSAGES) {
+                wanted.push((name, entry.frame_offset, position));
+            }
+        })?;
+        let mut sketch = Self { summary: Summary::default(), counts, bytes: 0, issue: None };
+        sketch.bytes = log.segments()?.iter().map(|(_, len)| len).sum();
+        sketch.read(reader, &wanted)?;
+        if sketch.summary.created.is_none() {
+            let message = format!("{}: its first record is missing or hurt", reader.place().dir.display());
+            return Err(Error::new(ErrorKind::Corrupt, "session.unnamed", message));
+        }
+        Ok(sketch)
+    }
+
+    /// Decodes the wanted records, reading each frame once.
+    fn read(&mut self, reader: &SessionReader, wanted: &[(SegmentName, u32, Position)]) -> Result<()> {
+        let mut wanted = wanted.iter().peekable();
+        while let Some((name, offset, _)) = wanted.peek().copied() {
+            let mut positions = Vec::new();
+            while let Some((_, _, position)) = wanted.next_if(|next| next.0 == *name && next.1 == *offset) {
+                positions.push(*position);
+            }
+            let summary = &mut self.summary;
+            let issue = &mut self.issue;
+            reader.log().read_frame(*name, *offset, &mut |record| {
+                if !positions.contains(&record.position) {
+                    return;
+                }
+                match crate::session::logged(&record) {
+                    Ok(event) => apply(summary, issue, &event),
+                    Err(error) => *issue = Some(error.to_string()),
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn rows(&self, reader: &SessionReader, workspace: &str) -> Vec<SessionRow> {
+        let place = reader.place();
+        let created = self.summary.created.as_ref().map(|created| &created.what);
+        let model = self.summary.model.clone();
+        let all = self.counts.values().filter_map(|counts| counts.last_activity).max();
+        let all = all.max(self.summary.last_activity);
+        let root = SessionRow {
+            kind: SessionKind::Root,
+            id: place.id.to_string(),
+            display_id: self.summary.display_id(),
+            root: place.id,
+            node: NodeId::ROOT,
+            parent: None,
+            title: self.summary.title(),
+            status: reader.status(&self.summary),
+            messages: self.count(NodeId::ROOT).messages,
+            created_at: self.summary.created_at(),
+            last_activity: all.or(self.summary.created_at()),
+            model,
+            workspace: workspace.to_owned(),
+            agent: created.and_then(|created| Some(created.imported.as_ref()?.agent.clone())),
+            bytes: self.bytes,
+            issue: self.issue.clone(),
+        };
+        let children =
+            self.summary.nodes.iter().filter_map(|(node, child)| self.child_row(&root, *node, child));
+        let mut rows = vec![root.clone()];
+        rows.extend(children);
+        rows
+    }
+
+    fn count(&self, node: NodeId) -> Counts {
+        self.counts.get(&node).copied().unwrap_or_default()
+    }
+
+    fn child_row(
+        &self,
+        root: &SessionRow,
+        node: NodeId,
+        child: &sessionlog_projections::NodeSummary,
+    ) -> Option<SessionRow> {
+        let opened = child.opened.as_ref()?;
+        let id = opened.invocation_id.to_string();
+        let parent = self
+            .summary
+            .nodes
+            .get(&opened.parent)
+            .and_then(|parent| Some(parent.opened.as_ref()?.invocation_id.to_string()))
+            .unwrap_or_else(|| root.id.clone());
+        let counts = self.count(node);
+        Some(SessionRow {
+            kind: SessionKind::Child,
+            display_id: id.clone(),
+            id,
+            node,
+            parent: Some(parent),
+            title: child.title.clone(),
+            status: child_status(child.status, root.status),
+            messages: counts.messages,
+            created_at: counts.first.or(root.created_at),
+            last_activity: counts.last_activity,
+            agent: Some(opened.agent.clone()),
+            ..root.clone()
+        })
+    }
+}
+
+fn child_status(settled: Option<sessionlog_codec::event::NodeStatus>, root: Status) -> Status {
+    use sessionlog_codec::event::NodeStatus;
+    match settled {
+        Some(NodeStatus::Completed) => Status::Completed,
+        Some(NodeStatus::Blocked | NodeStatus::Failed) => Status::Failed,
+        Some(NodeStatus::Unknown | NodeStatus::Cancelled) => Status::Interrupted,
+        None => root,
+    }
+}
+
+fn apply(summary: &mut Summary, issue: &mut Option<String>, event: &LoggedEvent) {
+    if let Event::GapMarked(gap) = &event.event {
+        issue.get_or_insert_with(|| gap.explanation.clone());
+    }
+    summary.apply(event);
+}

@@ -1,0 +1,135 @@
+//! One session through its public interface: record, crash, resume, read.
+
+use sessionlog::codec::event::{Effect, FinalStatus, Outcome, Role, TurnOutcome};
+use sessionlog::codec::ids::Position;
+use sessionlog::projections::{EntryBody, Status, validate_pairing};
+use sessionlog::session::PreviousEnd;
+use sessionlog::{CallResult, ErrorKind, Message, NewSession, Store, StoreReader};
+
+fn home() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path().join("home")).unwrap();
+    (dir, store)
+}
+
+#[test]
+fn record_crash_resume_read() {
+    let (dir, store) = home();
+    let session = store.create(dir.path(), NewSession::new("fix the test").model("m1")).unwrap();
+    let id = session.id();
+    session.start_turn().unwrap();
+    session.append(Message::user("Fix the failing test.")).unwrap();
+    let asked = session
+        .append(
+            Message::assistant("On it.")
+                .call("c1", "read", r#"{"path":"a"}"#)
+                .call("c2", "run", "{}")
+                .call("c3", "run", "{}"),
+        )
+        .unwrap();
+    let read = session.start_call(asked.call(0), Effect::Pure).unwrap();
+    read.finish(CallResult::succeeded("fn main() {}")).unwrap();
+    drop(session.start_call(asked.call(1), Effect::Mutating).unwrap());
+
+    // Another owner is refused while this one lives; a reader is not.
+    let refused = store.resume(id).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Locked);
+    assert_eq!(refused.owner().unwrap().pid, std::process::id());
+    let reader = StoreReader::open(store.reader().path()).unwrap().session(id).unwrap();
+    assert_eq!(reader.status(&reader.summary().unwrap()), Status::Running);
+
+    // As a crash does it: nothing is closed, only the lock goes.
+    crash(session);
+    let summary = reader.summary().unwrap();
+    assert_eq!(reader.status(&summary), Status::Crashed);
+
+    let (session, report) = store.resume(id).unwrap();
+    assert_eq!(report.previous_end, PreviousEnd::Crashed);
+    assert_eq!(report.unknown_calls.len(), 1);
+    assert_eq!(report.unknown_calls[0].call_id, "c2");
+    assert_eq!(report.not_started_calls.len(), 1);
+    assert_eq!(report.interrupted_turns.len(), 1);
+    let context = session.context().unwrap();
+    validate_pairing(&context).unwrap();
+    let roles: Vec<_> = context.iter().map(|message| message.role).collect();
+    assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::Tool, Role::Tool]);
+    session.close().unwrap();
+
+    // The unknown outcome was recorded once, however often the session is resumed.
+    let last = reader.log().verify().unwrap().last;
+    let (session, report) = store.resume(id).unwrap();
+    assert_eq!(report.previous_end, PreviousEnd::Closed);
+    assert!(report.unknown_calls.is_empty());
+    session.finish(FinalStatus::Completed).unwrap();
+    assert_eq!(reader.log().verify().unwrap().last, Position(last.0 + 3));
+    let unknown = reader.tree(Position(u64::MAX)).unwrap().transcript(sessionlog::codec::ids::NodeId::ROOT);
+    let unknown = unknown.iter().filter(
+        |entry| matches!(&entry.body, EntryBody::Result(result, _) if result.outcome == Outcome::Unknown),
+    );
+    assert_eq!(unknown.count(), 1);
+    assert_eq!(reader.status(&reader.summary().unwrap()), Status::Completed);
+    let check = reader.verify().unwrap();
+    assert_eq!(check.worst(), None, "{:?}", check.all().collect::<Vec<_>>());
+}
+
+/// What the death of a session's owner leaves: the handle is leaked, and the lock is free. The kernel drops the lock of
+/// a dead process; here its file is replaced, which has the same effect for everybody else.
+fn crash(session: sessionlog::Session) {
+    let lock = session.place().dir.join("owner.lock");
+    std::mem::forget(session);
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::write(&lock, "").unwrap();
+}
+
+#[test]
+fn views_follow_and_are_made_anew() {
+    let (dir, store) = home();
+    let session = store.create(dir.path(), NewSession::default()).unwrap();
+    let place = session.place().dir.clone();
+    let id = session.id();
+    session.start_turn().unwrap();
+    session.append(Message::user("one")).unwrap();
+    session.append(Message::assistant("two")).unwrap();
+    session.end_turn(TurnOutcome::Completed).unwrap();
+    let transcript = place.join("transcript.jsonl");
+    assert_eq!(std::fs::read_to_string(&transcript).unwrap().lines().count(), 2);
+    session.append(Message::user("three")).unwrap();
+    session.finish(FinalStatus::Completed).unwrap();
+    let good = std::fs::read(&transcript).unwrap();
+    assert_eq!(good.iter().filter(|byte| **byte == b'\n').count(), 3);
+    let meta: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.join(".meta.json")).unwrap()).unwrap();
+    assert_eq!(meta["status"], "complete");
+    assert_eq!(meta["message_count"], 3);
+
+    for spoil in [&b""[..], b"\0\0\0\0", b"{}"] {
+        for name in ["transcript.jsonl", ".meta.json"] {
+            std::fs::write(place.join(name), spoil).unwrap();
+            let (session, report) = store.resume(id).unwrap();
+            assert!(!report.rebuilt_views.is_empty(), "{name} {spoil:?}");
+            session.finish(FinalStatus::Completed).unwrap();
+            assert_eq!(std::fs::read(&transcript).unwrap(), good, "{name} {spoil:?}");
+        }
+    }
+}
+
+#[test]
+fn laws_are_checked_before_anything_is_written() {
+    let (dir, store) = home();
+    let session = store.create(dir.path(), NewSession::default()).unwrap();
+    let before = session.last();
+    let twice = Message::assistant("x").call("c", "run", "{}").call("c", "run", "{}");
+    assert_eq!(session.append(twice).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(session.append(Message::new(Role::Tool, "x")).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(session.end_turn(TurnOutcome::Completed).unwrap_err().kind(), ErrorKind::Invalid);
+    let asked = session.append(Message::assistant("x").call("c", "run", "{}")).unwrap();
+    assert_eq!(session.start_call(asked.call(1), Effect::Pure).unwrap_err().kind(), ErrorKind::NotFound);
+    session.start_call(asked.call(0), Effect::Pure).unwrap().finish(CallResult::succeeded("y")).unwrap();
+    assert_eq!(session.start_call(asked.call(0), Effect::Pure).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        session.finish_call(asked.call(0), CallResult::succeeded("z")).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(session.last(), Position(before.0 + 3));
+    session.close().unwrap();
+}
