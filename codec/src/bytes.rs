@@ -35,7 +35,9 @@ impl<'a> Reader<'a> {
                 self.at = self.at.saturating_add(len);
                 Ok(field)
             }
-            None => Err(DecodeError::corrupt(self.offset(), what, format_args!("{len} bytes"), self.remaining())),
+            None => {
+                Err(DecodeError::corrupt(self.offset(), what, format_args!("{len} bytes"), self.remaining()))
+            }
         }
     }
 

@@ -107,9 +107,6 @@ impl FrameHeader {
             let expected = format!("1 to {FRAME_RECORDS_MAX}");
             return Err(DecodeError::corrupt(12, "frame record count", expected, record_count));
         }
-        if flags != 0 {
-            return Err(DecodeError::unsupported(6, "frame flags", 0, format!("{flags:#06x}")));
-        }
         let fields = FrameFields { kind, flags, first_position, record_count, epoch, synced };
         Ok(Self { fields, chain, body_len, body_crc })
     }
@@ -135,6 +132,10 @@ impl FrameHeader {
                 hex32(computed),
                 hex32(self.body_crc),
             ));
+        }
+        let flags = self.fields.flags;
+        if flags != 0 {
+            return Err(DecodeError::unsupported(6, "frame flags", 0, format!("{flags:#06x}")));
         }
         let mut records = Vec::new();
         if self.fields.kind == KIND_RECORDS {

@@ -23,6 +23,8 @@ macro_rules! registry {
             Erased {
                 /// What the event was.
                 kind: KindNo,
+                /// Its payload's version.
+                schema: SchemaVersion,
                 /// The digest of its payload.
                 digest: Digest,
             },
@@ -54,11 +56,12 @@ macro_rules! registry {
                 match self {
                     $(Self::$event(_) => (KindNo($number), SchemaVersion($version)),)*
                     Self::Unknown(unknown) => (unknown.kind, unknown.schema),
-                    Self::Erased { kind, .. } => (*kind, SchemaVersion(0)),
+                    Self::Erased { kind, schema, .. } => (*kind, *schema),
                 }
             }
 
-            /// Encodes the payload of an event. An unknown event gives back the bytes it came with.
+            /// Encodes the payload of an event. An unknown event gives back the bytes it came with. An erased one has none: it
+            /// must not be appended as a new event, and no caller does.
             ///
             /// # Errors
             /// [`TooLarge`] if it is longer than [`PAYLOAD_LEN_MAX`](crate::limits::PAYLOAD_LEN_MAX).
@@ -178,7 +181,7 @@ impl Event {
     pub fn decode(kind: KindNo, schema: SchemaVersion, payload: Payload<'_>) -> Result<Self, DecodeError> {
         let bytes = match payload {
             Payload::Present(bytes) => bytes,
-            Payload::Redacted(digest) => return Ok(Self::Erased { kind, digest }),
+            Payload::Redacted(digest) => return Ok(Self::Erased { kind, schema, digest }),
         };
         Self::decode_known(kind, schema, bytes).unwrap_or_else(|| {
             Ok(Self::Unknown(UnknownEvent { kind, schema, payload: RawBytes(bytes.to_vec()) }))

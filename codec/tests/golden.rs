@@ -154,7 +154,7 @@ fn assert_is(record: &sessionlog_codec::record::Record<'_>, raw: &RawRecord) {
         Payload::Redacted(digest) => {
             assert!(has(RawRecord::REDACTED));
             assert_eq!(digest.0.as_slice(), raw.payload);
-            assert_eq!(event, Event::Erased { kind: envelope.kind, digest });
+            assert_eq!(event, Event::Erased { kind: envelope.kind, schema: envelope.schema, digest });
         }
     }
 }

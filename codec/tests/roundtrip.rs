@@ -173,11 +173,12 @@ proptest! {
                 timestamp: Timestamp(timestamp),
             })
             .collect();
-        let mut bytes = before.clone();
+        let expected_start = before.len();
+        let mut bytes = before;
         footer::encode(&mut bytes, salt, Position(51), Epoch(3), &chain, &entries).unwrap();
         let (rest, locator) = bytes.split_at(bytes.len() - footer::LOCATOR_LEN);
         let start = rest.len() - footer::locate(locator).unwrap();
-        prop_assert_eq!(start, before.len());
+        prop_assert_eq!(start, expected_start);
         let frame = Frame::decode(&bytes[start..], salt).unwrap();
         prop_assert_eq!(frame.header().fields.synced, Position(50));
         prop_assert_eq!(frame.header().fields.next_position(), Position(51));
@@ -194,7 +195,7 @@ proptest! {
     ) {
         let previous = Digest::of(b"previous");
         let (_, chain) = encode(1, &previous, &fields, &records);
-        let (mut changed, mut changed_fields, mut changed_previous) = (records.clone(), fields.clone(), previous);
+        let (mut changed, mut changed_fields, mut changed_previous) = (records, fields, previous);
         let target = which.get_mut(&mut changed);
         let envelope = &mut target.envelope;
         match change {
@@ -336,7 +337,7 @@ fn the_longest_payload_is_accepted_and_one_byte_more_is_not() {
 #[test]
 fn a_frame_that_could_not_be_read_back_is_not_written() {
     let envelope = Envelope::new(NodeId::ROOT, KindNo(1), SchemaVersion(1), Timestamp(0));
-    let one = [(envelope.clone(), Payload::Present(b""))];
+    let one = [(envelope, Payload::Present(b""))];
     let mut out = Vec::new();
     let mut append = |first, records: &[(Envelope, Payload<'_>)]| {
         let fields = FrameFields::records(Position(first), Epoch(1), Position::START);

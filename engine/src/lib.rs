@@ -16,4 +16,10 @@ pub use session::{
 };
 pub use sessionlog_codec as codec;
 pub use sessionlog_projections as projections;
-pub use store::{Owner, SessionRow, Store, StoreOptions, StoreReader, ViewPolicy};
+pub use store::{Owner, SessionKind, SessionRow, Store, StoreOptions, StoreReader, ViewPolicy};
+
+/// A new id for a session: a UUID of version 7. [`Store::create`] makes one by itself.
+#[must_use]
+pub fn new_session_id() -> codec::ids::SessionId {
+    codec::ids::SessionId::from(uuid::Uuid::now_v7())
+}

@@ -3,9 +3,11 @@
 use sessionlog_codec::footer::LOCATOR_LEN;
 use sessionlog_codec::frame::{FRAME_MAGIC, Frame, KIND_FOOTER};
 use sessionlog_codec::ids::{Digest, Epoch, Position};
-use sessionlog_codec::limits::{FRAME_ALIGNMENT, SEGMENT_HEADER_LEN};
+use sessionlog_codec::limits::{FRAME_ALIGNMENT, RECORD_HEADER_LEN, SEGMENT_HEADER_LEN};
 use sessionlog_codec::segment::SegmentHeader;
 use sessionlog_codec::{DecodeError, DecodeErrorKind};
+
+use crate::num::to_u64;
 
 /// What stands at a place of a segment.
 #[derive(Debug)]
@@ -54,7 +56,7 @@ impl<'a> Scan<'a> {
     fn resync(&self) -> usize {
         let mut at = self.at.saturating_add(FRAME_ALIGNMENT);
         while let Some(rest) = self.bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            if rest.starts_with(&FRAME_MAGIC) && self.may_follow(rest) {
+            if rest.starts_with(&FRAME_MAGIC) && self.may_follow(rest, at) {
                 return at;
             }
             at = at.saturating_add(FRAME_ALIGNMENT);
@@ -62,9 +64,16 @@ impl<'a> Scan<'a> {
         self.bytes.len()
     }
 
-    fn may_follow(&self, bytes: &[u8]) -> bool {
+    /// Whether a frame found behind bad bytes can belong there: not an older one, of no older ownership, and not further
+    /// on than the bad bytes could have held records.
+    fn may_follow(&self, bytes: &[u8], at: usize) -> bool {
         match Frame::decode(bytes, self.salt) {
-            Ok(frame) => frame.header().fields.first_position >= self.expected,
+            Ok(frame) => {
+                let fields = &frame.header().fields;
+                let room = at.saturating_sub(self.at).checked_div(RECORD_HEADER_LEN).unwrap_or(0);
+                let missing = fields.first_position.0.checked_sub(self.expected.0);
+                fields.epoch >= self.epoch && missing.is_some_and(|missing| missing <= to_u64(room))
+            }
             Err(error) => error.kind() == DecodeErrorKind::Unsupported,
         }
     }

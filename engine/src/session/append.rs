@@ -113,6 +113,12 @@ impl Session {
         let now = self.store.clock.now();
         let mut records = Vec::with_capacity(events.len());
         for event in &events {
+            if matches!(event.event, Event::Erased { .. }) {
+                return Err(Error::invalid(
+                    "append.erased",
+                    "an erased event has no payload that could be appended",
+                ));
+            }
             let (kind, schema) = event.event.kind();
             let mut envelope = Envelope::new(event.node, kind, schema, event.timestamp.unwrap_or(now));
             envelope.time_origin = event.time_origin;
