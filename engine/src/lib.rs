@@ -1,4 +1,55 @@
 //! The event-sourced session store that coding-agent hosts embed.
+//!
+//! A [`Store`] is a directory. A [`Session`] is one agent session in it, owned by one process; everything that happens in
+//! it is appended to a log, and everything that is shown of it is a fold over that log. [`StoreReader`] and
+//! [`SessionReader`] read the same files without owning them.
+//!
+//! ```
+//! use sessionlog::codec::event::{Effect, FinalStatus};
+//! use sessionlog::{CallResult, Message, NewSession, Store};
+//!
+//! # fn main() -> sessionlog::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let (home, workspace) = (dir.path().join("home"), dir.path());
+//! let store = Store::open(home)?;
+//! let session = store.create(workspace, NewSession::new("Fix the login test"))?;
+//! let id = session.id();
+//! session.append(Message::user("The login test fails. Fix it."))?;
+//! let answer = session.append(Message::assistant("I will run it.").call("call_1", "run", r#"{"cmd":"cargo test"}"#))?;
+//! let running = session.start_call(answer.call(0), Effect::Mutating)?;
+//! // ... the tool runs; if the process dies here, the next resume reports the call as unknown ...
+//! running.finish(CallResult::succeeded("1 passed"))?;
+//! assert_eq!(session.context()?.len(), 3);
+//! session.close()?;
+//!
+//! let (session, report) = store.resume(id)?;
+//! assert!(report.unknown_calls.is_empty());
+//! session.finish(FinalStatus::Completed)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a host may rely on
+//!
+//! 1. What [`Session::append`] (and every other method that appends) returned `Ok` for is as durable as the store's
+//!    [`Durability`] asks, by default on disk, and stays.
+//! 2. An append that failed with `Full`, `Invalid` or `Conflict` is not in the log, now or later. After an `Io` of a failed
+//!    sync nobody knows; the session is closed for writing, and resuming it tells.
+//! 3. [`Session::context`] is legal for every provider's pairing rules, whatever happened.
+//! 4. A call that was started is never run again by anybody here. Its outcome is recorded once.
+//! 5. One process owns a session. Readers need nobody's leave.
+//!
+//! # What can fail
+//!
+//! Everything returns [`Error`], whose [`kind`](Error::kind) says what to do and whose text names file, offset, what was
+//! expected and what was found. Damage of acknowledged data refuses the owner and never the reader.
+//!
+//! # How it is built
+//!
+//! From the bottom: [`storage`] is the seam to the file system, with a simulated one behind the feature `sim`; [`log`] is the
+//! durable log, blind to what it carries; [`session`] gives it meaning and laws; [`store`] is the home of many. The format
+//! and the vocabulary are in [`codec`], the folds and views in [`projections`], both re-exported here.
+
 mod clock;
 mod error;
 pub mod log;
@@ -23,3 +74,7 @@ pub use store::{Owner, SessionKind, SessionRow, Store, StoreOptions, StoreReader
 pub fn new_session_id() -> codec::ids::SessionId {
     codec::ids::SessionId::from(uuid::Uuid::now_v7())
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct ReadmeProgram;

@@ -7,14 +7,11 @@ use sessionlog_codec::ids::Timestamp;
 
 /// 0000-01-01T00:00:00Z: RFC 3339 has no earlier year.
 const FIRST: i64 = -62_167_219_200_000_000;
-/// 9999-12-30T22:00:00.999999Z: the last time that can be written in every time zone.
-const LAST: i64 = 253_402_207_200_999_999;
-
 /// The time in whole seconds: `2026-05-28T03:41:37Z`. Times before year 0 and after 9999 become the first and last time
 /// that can be written.
 #[must_use]
 pub fn rfc3339_seconds(timestamp: Timestamp) -> String {
-    let seconds = timestamp.0.clamp(FIRST, LAST).div_euclid(1_000_000);
+    let seconds = written(timestamp).div_euclid(1_000_000);
     jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
 }
 
@@ -22,8 +19,15 @@ pub fn rfc3339_seconds(timestamp: Timestamp) -> String {
 /// last time that can be written.
 #[must_use]
 pub fn rfc3339_micros(timestamp: Timestamp) -> String {
-    let micros = timestamp.0.clamp(FIRST, LAST);
+    let micros = written(timestamp);
     format!("{:.6}", jiff::Timestamp::from_microsecond(micros).unwrap_or_default())
+}
+
+/// The nearest time that can be written, in microseconds.
+fn written(timestamp: Timestamp) -> i64 {
+    // jiff takes microseconds up to the last whole second, not up to the last microsecond.
+    let last = jiff::Timestamp::MAX.as_second().saturating_mul(1_000_000);
+    timestamp.0.clamp(FIRST, last)
 }
 
 /// Reads an RFC 3339 time, with `Z`, an offset, or (as some agents write it) neither: then it is taken for UTC. Smaller
@@ -69,10 +73,10 @@ mod tests {
         assert_eq!(rfc3339_micros(Timestamp(1_779_939_697_000_001)), "2026-05-28T03:41:37.000001Z");
         assert_eq!(rfc3339_seconds(Timestamp(-1)), "1969-12-31T23:59:59Z");
         assert_eq!(rfc3339_seconds(Timestamp(i64::MIN)), "0000-01-01T00:00:00Z");
-        assert_eq!(rfc3339_micros(Timestamp(i64::MAX)), "9999-12-30T22:00:00.999999Z");
+        assert_eq!(rfc3339_micros(Timestamp(i64::MAX)), "9999-12-30T22:00:00.000000Z");
         for time in [i64::MIN, -1, 0, i64::MAX] {
             let text = rfc3339_micros(Timestamp(time));
-            assert_eq!(parse_rfc3339(&text), Some(Timestamp(time.clamp(FIRST, LAST))));
+            assert_eq!(parse_rfc3339(&text), Some(Timestamp(written(Timestamp(time)))));
         }
     }
 }

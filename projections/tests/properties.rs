@@ -1,0 +1,399 @@
+//! Laws over random logs: those that a host could write, and those that no host would.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may panic")]
+#![allow(clippy::cast_possible_wrap, reason = "of small numbers")]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use sessionlog_codec::event::*;
+use sessionlog_codec::ids::*;
+use sessionlog_codec::registry::kind;
+use sessionlog_projections::views::*;
+use sessionlog_projections::*;
+use support::*;
+
+/// One step of a random log: what happens, and four numbers that say to what.
+type Step = (u8, u64, u64, u32, u8);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    vec((0..34u8, 0..8u64, 0..8u64, 0..4u32, 0..8u8), 0..48)
+}
+
+/// Who makes the numbers of a step.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    /// The ledger: numbers continue.
+    Model,
+    /// Nobody: any number, the highest ones too.
+    Garbage,
+}
+
+fn wild(number: u64) -> u64 {
+    match number {
+        6 => u64::MAX - 1,
+        7 => u64::MAX,
+        other => other,
+    }
+}
+
+fn event(log: &Log, mode: Mode, node: NodeId, (op, a, b, c, d): Step) -> Event {
+    let number = match mode {
+        Mode::Model => log.ledger.next_message_no(node).0,
+        Mode::Garbage => wild(a),
+    };
+    let some_call = match mode {
+        Mode::Model => call(a + 1, c),
+        Mode::Garbage => call(wild(a), if c == 3 { u32::MAX } else { c }),
+    };
+    let ids = ["A", "B", "", "A", "x y"];
+    let few: Vec<&str> = ids.iter().copied().skip(usize::from(d % 3)).take(c as usize).collect();
+    let text = ["", "hello", "a\u{2028}b", "[compacted: x"][usize::from(d % 4)];
+    let source = (d == 7).then(SourceIds::default);
+    let turn = TurnNo(if mode == Mode::Model { log.ledger.next_turn(node).0 } else { wild(a) });
+    let positions = log.events.len() as u64;
+    let somewhere = if mode == Mode::Model { (positions / 8 * b).min(positions) } else { wild(b) };
+    let low = if mode == Mode::Model { 1 + a / 2 } else { wild(a) };
+    match op {
+        0..=3 => {
+            let roles = [Role::User, Role::System, Role::Developer, Role::Tool];
+            let message = message(number, roles[op as usize], text, &[]);
+            let audience = [Audience::Everyone, Audience::Person, Audience::Model][usize::from(d % 3)];
+            MessageAppended { audience, source, ..message }.into()
+        }
+        4..=8 => {
+            let mut message = message(number, Role::Assistant, text, &few);
+            let reasoning = Reasoning { text: text.into(), form: ReasoningForm::Signed(None) };
+            message.parts.push(Part::Reasoning(reasoning));
+            message.usage = (d > 3).then(|| usage(wild(a), b));
+            message.provider.response = (d == 5).then(|| format!("r{b}"));
+            MessageAppended { source, ..message }.into()
+        }
+        9 => MessageExtended {
+            message_no: MessageNo(low),
+            parts: if d > 4 { vec![] } else { vec![Part::text(text)] },
+            tool_calls: few.iter().map(|id| tool_call(id, "", "{}")).collect(),
+            stop_reason: None,
+            usage: (d > 2).then(|| usage(wild(b), 1)),
+            source,
+        }
+        .into(),
+        10 => MessageWithdrawn { message_no: MessageNo(low), reason: String::new() }.into(),
+        11 | 12 => {
+            let effect = [Effect::Pure, Effect::Idempotent, Effect::Mutating, Effect::External];
+            started(some_call, effect[usize::from(d % 4)], if d > 5 { 2 } else { 1 }).into()
+        }
+        13..=17 => CallFinished { source: None, ..finished(some_call, text) }.into(),
+        18 => unknown(some_call).into(),
+        19 => CallFinished { origin: ResultOrigin::Import, ..finished(some_call, text) }.into(),
+        20 => resolved(some_call, text).into(),
+        21 => ContextTrimmed {
+            calls: vec![some_call],
+            placeholder: text.into(),
+            tokens_saved: None,
+            source: None,
+        }
+        .into(),
+        22 | 23 => {
+            let (x, y) = (wild(a), wild(b));
+            let kept = [range(low, low.saturating_add(b / 3)), range(x, y)];
+            let kept = if mode == Mode::Model { &kept[..1] } else { &kept[..] };
+            let roles = [Role::User, Role::System, Role::Assistant, Role::Tool];
+            ContextCompacted {
+                summary_role: roles[usize::from(d % 4)],
+                usage: (d > 5).then(|| usage(1, 1)),
+                ..compacted(text, kept, &[range(1, low)])
+            }
+            .into()
+        }
+        24 => ContextReset { reason: String::new() }.into(),
+        25 => RunStarted { run_id: String::new(), reason: RunReason::Cleared }.into(),
+        26 | 27 => HeadMoved { to: Position(somewhere), from: Position(b), reason: HeadReason::Undo }.into(),
+        28 => {
+            let child = if mode == Mode::Model { log.ledger.next_node().0 } else { c };
+            node_opened(child, node.0, (d > 4).then_some(some_call)).into()
+        }
+        29 => {
+            let kinds = [kind::MessageAppended, kind::CallFinished, KindNo(999)];
+            let (kind, schema) = (kinds[usize::from(d % 3)], SchemaVersion(9));
+            if d > 3 {
+                Event::Erased { kind, schema, digest: Digest::default() }
+            } else {
+                Event::Unknown(UnknownEvent { kind, schema, payload: vec![0xff, d].into() })
+            }
+        }
+        30 => TurnStarted { turn, cause: TurnCause::User }.into(),
+        31 => {
+            let turn = log.ledger.open_turn(node).filter(|_| mode == Mode::Model).unwrap_or(turn);
+            TurnEnded { turn, outcome: TurnOutcome::Failed, stage: None, error: None }.into()
+        }
+        32 => recorded(["q", "", "r"][c as usize % 3], (d > 3).then_some(low), (d > 1).then_some(wild(b))).into(),
+        _ => life(d, c),
+    }
+}
+
+fn life(d: u8, c: u32) -> Event {
+    match d {
+        0 => created().into(),
+        1 => opened(u64::from(c)).into(),
+        2 => SessionClosed { epoch: Epoch(1) }.into(),
+        3 => SessionFinished { status: FinalStatus::Completed, reason: None }.into(),
+        4 => SessionForked {
+            session_id: session_id(),
+            parent: session_id(),
+            at: Position(1),
+            chain: Digest::default(),
+        }
+        .into(),
+        5 => Redacted { positions: vec![], reason: String::new(), requested_at: Timestamp(i64::MIN) }.into(),
+        6 => NodeSettled { status: NodeStatus::Unknown, reason: None, parts: vec![] }.into(),
+        _ => GapMarked {
+            file: String::new(),
+            offset: u64::MAX,
+            len: u64::MAX,
+            first: None,
+            last: None,
+            explanation: "x\ny".into(),
+        }
+        .into(),
+    }
+}
+
+/// A log that a host or an importer could have written.
+fn legal(steps: &[Step], created: SessionCreated) -> Log {
+    let mut log = Log::of(created);
+    for step in steps {
+        let node = NodeId(if step.4 == 6 { u32::from(step.3 > 1) } else { 0 });
+        let event = event(&log, Mode::Model, node, *step);
+        // What the ledger refuses is not in the log. Only repair and erasure bring unreadable records.
+        match event {
+            Event::Erased { .. } | Event::Unknown(_) => {
+                log.force(node, event);
+            }
+            event => drop(log.try_add(node, event)),
+        }
+    }
+    log
+}
+
+/// A log that nobody could have written: anything, in any order, positions and times too.
+fn garbage(steps: &[Step]) -> Log {
+    let mut log = Log::default();
+    for step in steps {
+        let node = NodeId(if step.4 > 5 { step.3 } else { 0 });
+        let event = event(&log, Mode::Garbage, node, *step);
+        log.force(node, event);
+        let last = log.events.last_mut().unwrap();
+        if step.4 == 1 {
+            last.position = Position(wild(step.2));
+            last.cause = Some(Position(step.1));
+            last.timestamp = Timestamp(if step.3 > 1 { i64::MAX } else { i64::MIN });
+        }
+    }
+    log
+}
+
+/// What holds after every event of every log.
+fn check_all_prefixes(events: &[LoggedEvent]) -> Result<(), TestCaseError> {
+    let (mut tree, mut summary, mut ledger) = (TreeState::default(), Summary::default(), Ledger::default());
+    let mut before: Vec<TranscriptEntry> = Vec::new();
+    for (index, event) in events.iter().enumerate() {
+        let prefix = &events[..=index];
+        tree.apply(event);
+        summary.apply(event);
+        ledger.apply(event);
+        for node in tree.nodes() {
+            let context = tree.context(node);
+            prop_assert_eq!(validate_pairing(&context), Ok(()));
+            let transcript = tree.transcript(node);
+            let messages = transcript.iter().filter(|entry| entry.is_message()).count() as u64;
+            prop_assert_eq!(messages, summary.nodes.get(&node).map_or(0, |node| node.messages));
+            check_context_is_live(&context, &transcript)?;
+            let page = tree.transcript_page(node, Position::START, usize::MAX);
+            prop_assert!(page.len() <= transcript.len());
+        }
+        let transcript = tree.transcript(NodeId::ROOT);
+        let root = transcript.iter().filter(|entry| entry.is_message()).count() as u64;
+        prop_assert_eq!(root, summary.messages);
+        prop_assert!(before.len() <= transcript.len());
+        for (was, is) in before.iter().zip(&transcript) {
+            prop_assert_eq!((was.position, was.message_no, was.call), (is.position, is.message_no, is.call));
+        }
+        before = transcript;
+        prop_assert_eq!(&tree, &TreeState::fold(prefix));
+    }
+    check_outputs(&tree, &summary, &ledger, events);
+    Ok(())
+}
+
+/// Nothing is in the context that was withdrawn, left or never there.
+fn check_context_is_live(
+    context: &[ContextMessage],
+    transcript: &[TranscriptEntry],
+) -> Result<(), TestCaseError> {
+    let live: BTreeSet<_> = transcript
+        .iter()
+        .filter(|entry| matches!(entry.mark, Mark::Live))
+        .map(|entry| entry.position)
+        .collect();
+    for message in context {
+        let resolved = message.role == Role::Tool && message.origin == ContextOrigin::Recorded;
+        prop_assert!(resolved || live.contains(&message.position), "{message:?}");
+    }
+    Ok(())
+}
+
+/// Every view can be made of every state.
+fn check_outputs(tree: &TreeState, summary: &Summary, ledger: &Ledger, events: &[LoggedEvent]) {
+    let extra = MetaExtra { view: serde_json::json!(1) };
+    for dialect in [Dialect::Seed, Dialect::Recursive08] {
+        for liveness in [Liveness::Alive, Liveness::Dead, Liveness::Unknown] {
+            let text = meta(dialect, summary, summary.status(liveness), &extra);
+            serde_json::from_str::<serde_json::Value>(&text).unwrap();
+        }
+    }
+    serde_json::from_str::<serde_json::Value>(&cost(summary)).unwrap();
+    for node in tree.nodes() {
+        assert!(markdown(tree, summary, node).starts_with("# "));
+        for message in tree.context(node) {
+            assert!(context_message_json(&message).is_object());
+        }
+        for entry in tree.transcript(node) {
+            assert!(transcript_entry_json(&entry).is_object());
+        }
+    }
+    for event in events {
+        let line = event_line(event);
+        assert!(!line.contains('\n'));
+        serde_json::from_str::<serde_json::Value>(&line).unwrap();
+    }
+    assert!(ledger.open_calls().len() < 10_000);
+}
+
+/// The file that a host keeps up line by line is the file that a rebuild makes.
+fn check_renderer(dialect: Dialect, events: &[LoggedEvent]) -> Result<u64, TestCaseError> {
+    let mut renderer = TranscriptRenderer::new(dialect, session_id());
+    let mut file: Vec<String> = Vec::new();
+    for (index, event) in events.iter().enumerate() {
+        // What is stored beside the file is as good as the renderer.
+        let stored = serde_json::to_string(&renderer).unwrap();
+        renderer = serde_json::from_str(&stored).unwrap();
+        let whole = render_node(TranscriptRenderer::new(dialect, session_id()), &events[..=index]);
+        match renderer.render(event) {
+            Rendered::Nothing => {}
+            Rendered::Lines(lines) => file.extend(lines),
+            Rendered::Rebuild => file = whole.1.clone(),
+        }
+        prop_assert_eq!(&file, &whole.1);
+        prop_assert_eq!(&renderer, &whole.0);
+    }
+    for line in &file {
+        assert!(!line.contains(['\n', '\r', '\u{2028}']));
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+    Ok(renderer.lines())
+}
+
+/// All calls without result, by counting.
+fn open_by_counting(tree: &TreeState) -> Vec<(NodeId, CallRef)> {
+    let mut open = Vec::new();
+    for node in tree.nodes() {
+        let transcript = tree.transcript(node);
+        let answered: BTreeSet<CallRef> = transcript
+            .iter()
+            .filter(|entry| matches!(entry.body, EntryBody::Result(..) | EntryBody::SealedResult(_)))
+            .filter_map(|entry| entry.call)
+            .collect();
+        for entry in &transcript {
+            let EntryBody::Message(message) = &entry.body else { continue };
+            let all = (0..).zip(&message.tool_calls);
+            let calls = all.map(|(index, _)| call(message.message_no.0, index));
+            open.extend(calls.filter(|call| !answered.contains(call)).map(|call| (node, call)));
+        }
+    }
+    open
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) }
+}
+
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64)
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_prefix_of_a_legal_log_is_fine(steps in steps()) {
+        for origin in [created(), imported()] {
+            check_all_prefixes(&legal(&steps, origin).events)?;
+        }
+    }
+
+    #[test]
+    fn every_prefix_of_garbage_is_fine(steps in steps()) {
+        check_all_prefixes(&garbage(&steps).events)?;
+    }
+
+    #[test]
+    fn a_log_with_holes_is_fine(steps in steps(), holes in vec(any::<bool>(), 49)) {
+        let log = legal(&steps, imported());
+        let kept = log.events.into_iter().zip(holes).filter(|(_, hole)| !hole).map(|(event, _)| event);
+        check_all_prefixes(&kept.collect::<Vec<_>>())?;
+    }
+
+    #[test]
+    fn files_kept_up_and_rebuilt_are_equal(steps in steps()) {
+        for log in [legal(&steps, created()), garbage(&steps)] {
+            let summary = log.summary();
+            prop_assert_eq!(check_renderer(Dialect::Seed, &log.events)?, summary.messages);
+            let all = summary.messages + summary.summaries;
+            prop_assert_eq!(check_renderer(Dialect::Recursive08, &log.events)?, all);
+        }
+    }
+
+    #[test]
+    fn the_ledger_agrees_with_what_was_said(steps in steps()) {
+        for origin in [created(), imported()] {
+            let log = legal(&steps, origin);
+            let tree = log.tree();
+            let open: Vec<_> = log.ledger.open_calls().iter().map(|open| (open.node, open.call)).collect();
+            prop_assert_eq!(open, open_by_counting(&tree));
+            for node in tree.nodes() {
+                let head = log.ledger.head(node);
+                let transcript = tree.transcript(node);
+                let at_head = transcript.iter().find(|entry| entry.position == head);
+                prop_assert!(at_head.is_none_or(|entry| matches!(entry.mark, Mark::Live | Mark::Withdrawn)));
+                prop_assert_eq!(at_head.is_none(), head == Position::START);
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_is_checked_as_its_events_one_by_one(steps in steps(), more in steps()) {
+        let log = legal(&steps, created());
+        let batch: Vec<NewEvent> = more
+            .iter()
+            .take(6)
+            .map(|step| {
+                let node = NodeId(u32::from(step.4 == 6));
+                NewEvent::now(node, event(&log, Mode::Model, node, *step))
+            })
+            .collect();
+        let mut one_by_one = log.clone();
+        let mut expected = Ok(());
+        for (index, new) in batch.iter().enumerate() {
+            if let Err(law) = one_by_one.try_add(new.node, new.event.clone()) {
+                expected = Err(BatchLawBroken { index, law });
+                break;
+            }
+        }
+        let first = Position(log.events.len() as u64 + 1);
+        prop_assert_eq!(log.ledger.check_batch(first, &batch), expected);
+    }
+}

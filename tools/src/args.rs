@@ -1,0 +1,313 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use sessionlog::codec::ids::{KindNo, Position};
+use sessionlog::codec::registry::{EVENTS, kind_named};
+use sessionlog::projections::Status;
+
+const EXIT_CODES: &str = "\
+Exit codes (of several, the greatest):
+  0  done, and nothing is wrong
+  1  done; something is odd or of a newer version, and nothing is lost
+  2  done; a crash left something that the next owner repairs by itself
+  3  done as far as it goes: acknowledged data is hurt or missing
+  4  the request is wrong: arguments, an unknown id, not a home
+  5  another process owns the session
+  6  the system failed to read or write
+
+A session is named by its id, the beginning of its id, or its display id; a delegated conversation by its
+invocation id. Reading takes no lock and changes no byte, also while an agent works. Data goes to standard
+output, everything said about it to standard error.";
+
+/// Inspects, checks, imports and exports what sessionlog stores.
+#[derive(Debug, Parser)]
+#[command(name = "logdump", version, after_help = EXIT_CODES, max_term_width = 110, propagate_version = true)]
+pub struct Args {
+    /// What holds for every command.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What holds for every command.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct GlobalArgs {
+    /// The home [default: $SESSIONLOG_HOME, else sessionlog in the platform's data directory]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub home: Option<PathBuf>,
+    /// Print JSON with a "schema_version": one value, or for `events` one a line
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// When to colour the output (NO_COLOR is honoured)
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: ColorWhen,
+    /// Say only what went wrong: no warnings and no notes
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+}
+
+/// When to colour the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorWhen {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List sessions and delegated conversations, the newest activity first
+    Ls(LsArgs),
+    /// Show a conversation's transcript: all that was said, whatever the model still sees of it
+    Show(ShowArgs),
+    /// Show the raw events of a session's log, one a line
+    Events(EventsArgs),
+    /// Show what the model is sent, now or as of any earlier position
+    Context(ContextArgs),
+    /// Show the tool calls that have no result
+    OpenCalls(OpenCallsArgs),
+    /// Show a session's numbers: owner, counts, tokens, cost, files
+    Stat(StatArgs),
+    /// Check sessions from their bytes to their laws, and say what to do about what is found
+    Verify(VerifyArgs),
+    /// Write a conversation in another format
+    Export(ExportArgs),
+    /// Bring in sessions of other agents (Claude Code, recursive)
+    Import(ImportArgs),
+    /// Play through a crash: record a session, kill its process, resume it
+    Demo(DemoArgs),
+}
+
+/// Arguments of `ls`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  logdump ls --roots --limit 10
+  logdump ls --status crashed
+  logdump ls --json | jq -r '.sessions[] | select(.issue != null) | .id'")]
+pub struct LsArgs {
+    /// Roots and delegated conversations (the default)
+    #[arg(long, conflicts_with = "roots")]
+    pub all: bool,
+    /// Root sessions only
+    #[arg(long)]
+    pub roots: bool,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Only those that are running, idle, completed, failed, crashed, interrupted or paused
+    #[arg(long, value_name = "STATUS", value_parser = parse_status)]
+    pub status: Option<Status>,
+    /// Only those whose workspace's path contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub workspace: Option<String>,
+}
+
+/// Arguments of `show`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  logdump show 0197b4a2 --last 20
+  logdump show 0197b4a2 --after 1200 --limit 50
+  logdump show 0197b4a2 --json | jq '.messages[].role'")]
+pub struct ShowArgs {
+    /// The session
+    pub id: String,
+    /// Only the last N entries
+    #[arg(long, value_name = "N", conflicts_with_all = ["after", "limit"])]
+    pub last: Option<usize>,
+    /// Only entries behind this position of the log
+    #[arg(long, value_name = "POSITION", value_parser = parse_position)]
+    pub after: Option<Position>,
+    /// At most N entries
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// How much of each tool result is shown
+    #[command(flatten)]
+    pub detail: DetailArgs,
+}
+
+/// How much of long texts is shown to people. JSON is always whole.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub struct DetailArgs {
+    /// Lines shown of each tool result and each piece of reasoning
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub lines: usize,
+    /// Show results, reasoning and arguments whole
+    #[arg(long, conflicts_with = "lines")]
+    pub full: bool,
+}
+
+/// Arguments of `events`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  logdump events 0197b4a2 --kind call.started --kind call.finished
+  logdump events 0197b4a2 --from 1200 --limit 20 --json")]
+pub struct EventsArgs {
+    /// The session. Of a delegated conversation, only its own events are shown
+    pub id: String,
+    /// Begin at this position
+    #[arg(long, value_name = "POSITION", value_parser = parse_position)]
+    pub from: Option<Position>,
+    /// Only events of this kind, by name or number; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = parse_kind)]
+    pub kind: Vec<KindNo>,
+    /// At most N events
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Give the payload's bytes too, in hexadecimal
+    #[arg(long)]
+    pub raw: bool,
+}
+
+/// Arguments of `context`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  logdump context 0197b4a2
+  logdump context 0197b4a2 --at 1200 --json")]
+pub struct ContextArgs {
+    /// The session
+    pub id: String,
+    /// As it was at this position of the log
+    #[arg(long, value_name = "POSITION", value_parser = parse_position)]
+    pub at: Option<Position>,
+    /// How much of each tool result is shown
+    #[command(flatten)]
+    pub detail: DetailArgs,
+}
+
+/// Arguments of `open-calls`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "A call that was started and has no result may or may not have done its work: look before \
+it is repeated. One that was not started certainly did nothing.")]
+pub struct OpenCallsArgs {
+    /// The session; all sessions of the home if it is not given
+    pub id: Option<String>,
+}
+
+/// Arguments of `stat`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct StatArgs {
+    /// The session
+    pub id: String,
+}
+
+/// Arguments of `verify`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  logdump verify
+  logdump verify 0197b4a2 --json | jq '.sessions[].findings'")]
+pub struct VerifyArgs {
+    /// The sessions; all sessions of the home if none is given
+    pub ids: Vec<String>,
+}
+
+/// Arguments of `export`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "Content is written as it is to a file or a pipe. A terminal is shown escapes in place of \
+control characters.
+
+Examples:
+  logdump export 0197b4a2 --format markdown --output session.md
+  logdump export 0197b4a2 --format jsonl | gzip > session.jsonl.gz")]
+pub struct ExportArgs {
+    /// The session
+    pub id: String,
+    /// The format
+    #[arg(long, value_name = "FORMAT")]
+    pub format: ExportFormat,
+    /// Write to this file, which must not exist
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long, requires = "output")]
+    pub force: bool,
+}
+
+/// A format to export to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// Every event with all its data, one JSON object a line
+    Jsonl,
+    /// transcript.jsonl as sessionlog keeps it beside the log
+    Seed,
+    /// transcript.jsonl of recursive-agent 0.8
+    Recursive,
+    /// Markdown, for people
+    Markdown,
+}
+
+/// Arguments of `import`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "Importing again appends only what is new. The files are never changed.
+
+Examples:
+  logdump import ~/.claude/projects --dry-run
+  logdump import ~/.claude/projects/-work-app/0197b4a2-7c1e-7000-8000-0123456789ab.jsonl")]
+pub struct ImportArgs {
+    /// Files or directories
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Say what would be imported, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `demo`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct DemoArgs {
+    /// Keep the demo's home, to look at it
+    #[arg(long)]
+    pub keep: bool,
+    /// Be the agent that is killed: in the demo's child process only
+    #[arg(long, hide = true, value_name = "HOME")]
+    pub agent: Option<PathBuf>,
+}
+
+fn parse_status(word: &str) -> Result<Status, String> {
+    Status::parse_word(word)
+        .ok_or_else(|| "one of running, idle, completed, failed, crashed, interrupted, paused".to_owned())
+}
+
+fn parse_position(number: &str) -> Result<Position, String> {
+    number.parse().map(Position).map_err(|_| "a position is a number, from 1".to_owned())
+}
+
+/// A kind by its name or number. A number need not be known: the log may be of a newer version.
+fn parse_kind(name: &str) -> Result<KindNo, String> {
+    if let Some(kind) = kind_named(name).or_else(|| name.parse().ok().map(KindNo)) {
+        return Ok(kind);
+    }
+    let topic = name.split('.').next().unwrap_or_default();
+    let near: Vec<&str> = EVENTS.iter().map(|(_, known, _)| *known).filter(|it| it.starts_with(topic)).collect();
+    if near.is_empty() || topic.is_empty() {
+        return Err("no such kind; `message.appended` is one".to_owned());
+    }
+    Err(format!("no such kind; there are {}", near.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn kinds_are_named_or_numbered() {
+        assert_eq!(parse_kind("message.appended"), Ok(KindNo(20)));
+        assert_eq!(parse_kind("9999"), Ok(KindNo(9999)));
+        assert!(parse_kind("call.begun").is_err_and(|text| text.contains("call.started")));
+        assert!(parse_kind("").is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! The commands, one module each.
+
+pub mod context;
+pub mod demo;
+pub mod events;
+pub mod export;
+pub mod health;
+pub mod import;
+pub mod ls;
+pub mod open_calls;
+pub mod show;
+pub mod stat;
+pub mod verify;
+
+use sessionlog::projections::Status;
+use sessionlog::{SessionKind, SessionReader, SessionRow, StoreReader};
+
+use crate::exit::Failure;
+use crate::output::safe::safe;
+use crate::output::text::count;
+use crate::output::{Context, Paint};
+
+/// The conversation that a command is about.
+#[derive(Clone, Debug)]
+pub struct Selected {
+    /// Its row in the listing.
+    pub row: SessionRow,
+    /// Its session: that of the root, for a delegated conversation.
+    pub reader: SessionReader,
+}
+
+impl Selected {
+    /// Finds what `id` names.
+    ///
+    /// # Errors
+    /// `Usage` if it names nothing, or several things.
+    pub fn find(store: &StoreReader, id: &str) -> Result<Self, Failure> {
+        let row = store.find(id)?;
+        let reader = store.session(row.root)?;
+        Ok(Self { row, reader })
+    }
+
+    /// The head of what is shown of a conversation to people: its title, and a line about it.
+    ///
+    /// # Errors
+    /// If standard output fails.
+    pub fn heading(&self, context: &Context) -> Result<(), Failure> {
+        let row = &self.row;
+        context.line(&context.paint(Paint::Heading, &title_of(row)))?;
+        let mut words = vec![row.id.clone(), row.status.word().to_owned()];
+        words.push(count(row.messages, "message", "messages"));
+        words.extend(row.model.clone());
+        words.push(row.workspace.clone());
+        if row.kind == SessionKind::Child {
+            words.push(format!("delegated in session {}", row.root));
+        }
+        words.retain(|word| !word.is_empty());
+        context.line(&context.paint(Paint::Dim, &safe(&words.join(" · "))))?;
+        context.line("")
+    }
+}
+
+/// What a conversation is called, on one line, safe for a terminal.
+#[must_use]
+pub fn title_of(row: &SessionRow) -> String {
+    match row.title.as_deref() {
+        Some(title) => safe(title).into_owned(),
+        None => "(untitled)".to_owned(),
+    }
+}
+
+/// The colour of a status.
+#[must_use]
+pub fn status_paint(status: Status) -> Paint {
+    match status {
+        Status::Running | Status::Completed => Paint::Good,
+        Status::Crashed | Status::Failed => Paint::Bad,
+        Status::Interrupted => Paint::Warning,
+        _ => Paint::Dim,
+    }
+}

@@ -1,0 +1,92 @@
+//! `logdump`: inspects, checks, imports and exports what `sessionlog` stores.
+//!
+//! # What it promises
+//! - Reading takes no lock and changes no byte, also while an agent works, also on a home that is mounted read-only.
+//! - Data goes to standard output, everything said about it to standard error.
+//! - What is hurt is named, and all the rest is shown.
+//! - Content reaches a terminal without control characters: see [`output::safe`].
+//! - `--json` prints values with `"schema_version": 1`; keys are added, never changed, within a version.
+//!
+//! # Exit codes
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done, and nothing is wrong |
+//! | 1 | done; something is odd or of a newer version, and nothing is lost |
+//! | 2 | done; a crash left something that the next owner repairs by itself |
+//! | 3 | done as far as it goes: acknowledged data is hurt or missing |
+//! | 4 | the request is wrong: arguments, an unknown id, not a home |
+//! | 5 | another process owns the session |
+//! | 6 | the system failed to read or write |
+//!
+//! Of several, the greatest. A reader of the output that has enough of it (`logdump show ... | head`) is no failure: 0.
+
+pub mod args;
+pub mod commands;
+pub mod exit;
+pub mod import;
+pub mod output;
+pub mod store_target;
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use args::{Args, Command};
+use exit::{Exit, Failure};
+use output::Context;
+use output::safe::safe_lines;
+
+/// Runs the command that `args` ask for, the program's name first.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = match Args::try_parse_from(args) {
+        Ok(args) => args,
+        Err(error) => return usage(&error).into(),
+    };
+    let context = Context::new(&args.global);
+    let done = dispatch(&args.command, &context).and_then(|exit| context.flush().map(|()| exit));
+    match done {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            context.fail(&failure);
+            failure.exit().into()
+        }
+    }
+}
+
+fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {
+    match command {
+        Command::Ls(args) => commands::ls::run(args, context),
+        Command::Show(args) => commands::show::run(args, context),
+        Command::Events(args) => commands::events::run(args, context),
+        Command::Context(args) => commands::context::run(args, context),
+        Command::OpenCalls(args) => commands::open_calls::run(args, context),
+        Command::Stat(args) => commands::stat::run(args, context),
+        Command::Verify(args) => commands::verify::run(args, context),
+        Command::Export(args) => commands::export::run(args, context),
+        Command::Import(args) => commands::import::run(args, context),
+        Command::Demo(args) => commands::demo::run(args, context),
+    }
+}
+
+/// Prints help and version as asked for, and what is wrong with the arguments otherwise. An argument may come from
+/// content (`logdump show "$title"`), so an error quotes it without its control characters.
+fn usage(error: &clap::Error) -> Exit {
+    let wanted = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let text = error.render();
+    let shown = if wanted {
+        let mut stdout = std::io::stdout().lock();
+        let plain = !stdout.is_terminal() || std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
+        let text = if plain { text.to_string() } else { text.ansi().to_string() };
+        stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+    } else {
+        std::io::stderr().lock().write_all(safe_lines(&text.to_string()).as_bytes())
+    };
+    match (shown.map_err(Failure::from), wanted) {
+        (Err(failure), true) => failure.exit(),
+        (_, true) => Exit::Clean,
+        (_, false) => Exit::Usage,
+    }
+}

@@ -1,0 +1,5 @@
+//! `logdump`: see the library.
+
+fn main() -> std::process::ExitCode {
+    sessionlog_tools::run(std::env::args_os())
+}
