@@ -85,6 +85,10 @@ impl Home {
             }
             Err(_) => return Err(self.not_ours("it is not a directory that can be listed")),
         };
+        if names.is_empty() {
+            let message = format!("{} is empty: no session was ever recorded there", self.root.display());
+            return Err(Error::new(ErrorKind::NotFound, "home.missing", message));
+        }
         if names.iter().any(|entry| entry.name == MARKER && entry.kind == EntryKind::File) {
             return Ok(());
         }
@@ -222,9 +226,9 @@ fn create_missing(storage: &Arc<dyn Storage>, dir: &Path) -> Result<()> {
     }
     for ancestor in missing.into_iter().rev() {
         storage.create_dir(ancestor).map_err(|e| Error::io("creating", ancestor, e))?;
-        if let Some(parent) = ancestor.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            storage.sync_dir(parent).map_err(|e| Error::io("syncing", parent, e))?;
-        }
+        let parent = ancestor.parent().unwrap_or(ancestor);
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        storage.sync_dir(parent).map_err(|e| Error::io("syncing", parent, e))?;
     }
     Ok(())
 }
