@@ -200,59 +200,102 @@ const ACTIVITY: [KindNo; 17] = [
     kind::SessionTagged,
 ];
 
-/// How many messages of a node are looked at for a prompt that can stand for a title.
-const TITLE_MESSAGES: u64 = 16;
+/// How many messages are looked at in one go for a prompt that can stand for a title.
+const PROMPT_STEP: usize = 16;
+/// How many of the last messages are looked at for the model.
+const LAST_MESSAGES: usize = 8;
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    segment: SegmentName,
+    frame_offset: u32,
+    position: Position,
+}
+
+/// The records that a listing decodes.
+#[derive(Default)]
+struct Decoded {
+    events: BTreeMap<Position, LoggedEvent>,
+    issue: Option<String>,
+}
+
+impl Decoded {
+    /// Decodes records, reading each frame once.
+    fn read(&mut self, reader: &SessionReader, places: &[Place]) -> Result<()> {
+        let mut places = places.iter().peekable();
+        while let Some(first) = places.peek().copied() {
+            let same =
+                |next: &&Place| next.segment == first.segment && next.frame_offset == first.frame_offset;
+            let mut positions = Vec::new();
+            while let Some(place) = places.next_if(same) {
+                positions.push(place.position);
+            }
+            reader.log().read_frame(first.segment, first.frame_offset, &mut |record| {
+                if positions.contains(&record.position) {
+                    match crate::session::logged(&record) {
+                        Ok(event) => {
+                            self.events.insert(event.position, event);
+                        }
+                        Err(error) => self.issue = Some(error.to_string()),
+                    }
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The records in the order of the log, folded.
+    fn fold(&self) -> Summary {
+        let mut summary = Summary::default();
+        self.events.values().for_each(|event| summary.apply(event));
+        summary
+    }
+}
 
 impl Sketch {
     fn of(reader: &SessionReader) -> Result<Self> {
         let mut counts: BTreeMap<NodeId, Counts> = BTreeMap::new();
-        let mut wanted: Vec<(SegmentName, u32, Position)> = Vec::new();
+        let (mut naming, mut messages) = (Vec::new(), Vec::new());
         let log = reader.log();
-        log.index(&mut |position, entry: FooterEntry, name| {
+        log.index(&mut |position, entry: FooterEntry, segment| {
             let count = counts.entry(entry.node).or_default();
-            let is_message = entry.kind == kind::MessageAppended || entry.kind == kind::CallFinished;
-            if is_message {
+            if entry.kind == kind::MessageAppended || entry.kind == kind::CallFinished {
                 count.messages = count.messages.saturating_add(1);
             }
             count.first.get_or_insert(entry.timestamp);
             if ACTIVITY.contains(&entry.kind) {
                 count.last_activity = count.last_activity.max(Some(entry.timestamp));
             }
-            if NAMING.contains(&entry.kind) || (is_message && count.messages <= TITLE_MESSAGES) {
-                wanted.push((name, entry.frame_offset, position));
+            let place = Place { segment, frame_offset: entry.frame_offset, position };
+            if NAMING.contains(&entry.kind) {
+                naming.push(place);
+            } else if entry.kind == kind::MessageAppended && entry.node == NodeId::ROOT {
+                messages.push(place);
             }
         })?;
-        let mut sketch = Self { summary: Summary::default(), counts, bytes: 0, issue: None };
-        sketch.bytes = log.segments()?.iter().map(|(_, len)| len).sum();
-        sketch.read(reader, &wanted)?;
-        if sketch.summary.created.is_none() {
+        let mut decoded = Decoded::default();
+        decoded.read(reader, &naming)?;
+        // The fold takes the first prompt wherever it stands, so this does too.
+        for step in messages.chunks(PROMPT_STEP) {
+            decoded.read(reader, step)?;
+            if decoded.fold().first_prompt.is_some() {
+                break;
+            }
+        }
+        decoded
+            .read(reader, messages.get(messages.len().saturating_sub(LAST_MESSAGES)..).unwrap_or_default())?;
+        let summary = decoded.fold();
+        if summary.created.is_none() {
             let message = format!("{}: its first record is missing or hurt", reader.place().dir.display());
             return Err(Error::new(ErrorKind::Corrupt, "session.unnamed", message));
         }
-        Ok(sketch)
-    }
-
-    /// Decodes the wanted records, reading each frame once.
-    fn read(&mut self, reader: &SessionReader, wanted: &[(SegmentName, u32, Position)]) -> Result<()> {
-        let mut wanted = wanted.iter().peekable();
-        while let Some((name, offset, _)) = wanted.peek().copied() {
-            let mut positions = Vec::new();
-            while let Some((_, _, position)) = wanted.next_if(|next| next.0 == *name && next.1 == *offset) {
-                positions.push(*position);
-            }
-            let summary = &mut self.summary;
-            let issue = &mut self.issue;
-            reader.log().read_frame(*name, *offset, &mut |record| {
-                if !positions.contains(&record.position) {
-                    return;
-                }
-                match crate::session::logged(&record) {
-                    Ok(event) => apply(summary, issue, &event),
-                    Err(error) => *issue = Some(error.to_string()),
-                }
-            })?;
-        }
-        Ok(())
+        let bytes = log.segments()?.iter().map(|(_, len)| len).sum();
+        let gap = decoded.events.values().find_map(|event| match &event.event {
+            Event::GapMarked(gap) => Some(gap.explanation.clone()),
+            _ => None,
+        });
+        Ok(Self { summary, counts, bytes, issue: decoded.issue.or(gap) })
     }
 
     fn rows(&self, reader: &SessionReader, workspace: &str) -> Vec<SessionRow> {
@@ -330,11 +373,4 @@ fn child_status(settled: Option<sessionlog_codec::event::NodeStatus>, root: Stat
         Some(NodeStatus::Unknown | NodeStatus::Cancelled) => Status::Interrupted,
         None => root,
     }
-}
-
-fn apply(summary: &mut Summary, issue: &mut Option<String>, event: &LoggedEvent) {
-    if let Event::GapMarked(gap) = &event.event {
-        issue.get_or_insert_with(|| gap.explanation.clone());
-    }
-    summary.apply(event);
 }
