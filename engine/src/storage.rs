@@ -104,6 +104,10 @@ pub trait Storage: Send + Sync + Debug {
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
     /// What is at `path`, without following a link; `None` if nothing.
     fn entry(&self, path: &Path) -> io::Result<Option<DirEntry>>;
+    /// Gives a regular file a second name, which must not be taken. Both names are the same file from then on.
+    ///
+    /// Fails where the file system has no such thing or the names are on different ones.
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Renames a file, replacing what is at `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.

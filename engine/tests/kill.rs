@@ -5,6 +5,14 @@
 //! The test runs itself as the host, in a child process. The child appends steps and prints each acknowledgement; the
 //! parent kills it at the n-th one, which finds the child somewhere in the middle of the next step.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may panic"
+)]
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

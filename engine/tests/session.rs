@@ -1,5 +1,13 @@
 //! One session through its public interface: record, crash, resume, read.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may panic"
+)]
+
 use sessionlog::codec::event::{Effect, FinalStatus, Outcome, Role, TurnOutcome};
 use sessionlog::codec::ids::Position;
 use sessionlog::projections::{EntryBody, Status, validate_pairing};

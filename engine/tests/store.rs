@@ -1,5 +1,19 @@
 //! Homes and the sessions in them: what is created where, who may own it, how it is found.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may panic"
+)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "of small numbers"
+)]
+
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -339,4 +353,40 @@ fn check_after_crash(storage: &SimStorage, acknowledged: u64, stop: usize) {
     assert_eq!(reader.status(&reader.summary().unwrap()), Status::Completed);
     let last = reader.log().verify().unwrap().last;
     assert!(last > Position(0));
+}
+
+/// Reports of sessions that could not be opened after the disk had been full once, and of messages that were reported as
+/// failed and came back later.
+#[test]
+fn a_full_disk_refuses_what_does_not_fit_and_keeps_the_rest() {
+    let storage = SimStorage::new();
+    let store = simulated(&storage).unwrap();
+    let session = store.create("/w", NewSession::default()).unwrap();
+    let id = session.id();
+    storage.set_capacity(Some(24 << 10));
+    let mut kept = Vec::new();
+    let refused = (0..).map(|n| format!("message {n} {}", "x".repeat(900))).find_map(|text| {
+        let result = session.append(Message::user(text.clone()));
+        result.map(|_| kept.push(text)).err()
+    });
+    assert_eq!(refused.unwrap().kind(), ErrorKind::Full);
+    assert!(kept.len() > 3, "{}", kept.len());
+
+    // The handle is usable once there is room, without opening anything again.
+    storage.set_capacity(None);
+    kept.push("after".to_owned());
+    session.append(Message::user("after")).unwrap();
+    let texts = |session: &sessionlog::Session| -> Vec<String> {
+        let context = session.context().unwrap();
+        context.iter().map(|message| format!("{:?}", message.parts)).collect()
+    };
+    let expected: Vec<_> = kept
+        .iter()
+        .map(|text| format!("{:?}", [sessionlog::codec::event::Part::text(text.as_str())]))
+        .collect();
+    assert_eq!(texts(&session), expected);
+    std::mem::forget(session);
+    storage.crash(CrashMode::LoseAll);
+    let (session, _) = simulated(&storage).unwrap().resume(id).unwrap();
+    assert_eq!(texts(&session), expected);
 }

@@ -6,7 +6,7 @@ use sessionlog_codec::frame;
 use sessionlog_codec::ids::{Epoch, LogId, Position};
 use sessionlog_codec::record::{Envelope, Payload};
 
-use super::tail::{Failure, FrameRecords, SyncMode, Tail};
+use super::tail::{Committed, Failure, FrameRecords, SyncMode, Tail};
 use super::{Durability, LogDir, LogOptions, Reached, Receipt};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::to_u64;
@@ -91,7 +91,7 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Creates a log. Its first append brings it into being as a whole: until that one is acknowledged, there is no log.
+    /// Creates a log. Until its first append is acknowledged, there is none for [`Recovering`](super::Recovering).
     ///
     /// # Errors
     /// `Io` (or `Full`) if the first segment can't be created or there is a log already.
@@ -142,9 +142,14 @@ impl LogWriter {
             let message = format!("the log's next position is {}, not {expected}", queue.next);
             return Err(Error::new(ErrorKind::Conflict, "log.position", message));
         }
+        self.push(&mut queue, batch, durability)
+    }
+
+    fn push(&self, queue: &mut Queue, batch: Batch, durability: Durability) -> Result<Ticket<'_>> {
+        let first = queue.next;
         let count = to_u64(batch.len());
         let next =
-            expected.0.checked_add(count).map(Position).ok_or_else(|| {
+            first.0.checked_add(count).map(Position).ok_or_else(|| {
                 Error::new(ErrorKind::Full, "log.positions", "the log has no position left")
             })?;
         queue.next = next;
@@ -154,16 +159,20 @@ impl LogWriter {
         };
         let slot = Slot::default();
         queue.waiting.push(Waiting { records: batch.records, sync, slot: Arc::clone(&slot) });
-        Ok(Ticket { writer: self, slot, first: expected, last: Position(next.0.saturating_sub(1)) })
+        Ok(Ticket { writer: self, slot, first, last: Position(next.0.saturating_sub(1)) })
     }
 
     /// Appends a batch behind everything else and waits for its durability.
     ///
     /// # Errors
-    /// As [`enqueue`](Self::enqueue) and [`Ticket::wait`].
+    /// As [`enqueue`](Self::enqueue) (but for `Conflict`) and [`Ticket::wait`].
     pub fn append(&self, batch: Batch, durability: Durability) -> Result<Receipt> {
-        let next = self.lock().next;
-        self.enqueue(batch, next, durability)?.wait()
+        let ticket = {
+            let mut queue = self.lock();
+            queue.check_open()?;
+            self.push(&mut queue, batch, durability)?
+        };
+        ticket.wait()
     }
 
     /// Makes all that was written durable.
@@ -189,23 +198,30 @@ impl LogWriter {
         Ticket { writer: self, slot, first, last }.wait().map(|_| ())
     }
 
-    /// Makes everything durable, gives unused space back and closes the writer.
+    /// Writes what is queued, makes everything durable, gives unused space back and closes the writer.
     ///
     /// # Errors
     /// `Io` if that failed; `Closed` if the writer was closed before.
     pub fn close(&self) -> Result<()> {
-        self.sync()?;
         let mut queue = self.lock();
         loop {
             queue.check_open()?;
-            if let Some(mut tail) = queue.tail.take() {
+            let Some(mut tail) = queue.tail.take() else {
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let group = std::mem::take(&mut queue.waiting);
+            if group.is_empty() {
                 queue.closed = Some(closed("the session was closed"));
                 let result = tail.close();
+                queue.durable = tail.durable();
                 drop(queue);
                 self.changed.notify_all();
                 return result;
             }
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            drop(queue);
+            self.commit(tail, group);
+            queue = self.lock();
         }
     }
 
@@ -221,65 +237,90 @@ impl LogWriter {
         } else {
             SyncMode::Defer
         };
-        let frames: Vec<&FrameRecords> =
-            group.iter().map(|waiting| &waiting.records).filter(|records| !records.is_empty()).collect();
-        let mut committed = tail.commit(&frames, sync);
-        if frames.is_empty()
-            && let Err(error) = tail.sync()
-        {
-            committed.failure = Some(Failure::Fatal(error));
-        }
+        let mut leading = Leading { writer: self, group };
+        let frames: Vec<&FrameRecords> = leading.group.iter().filter_map(Waiting::frame).collect();
+        let committed = tail.commit(&frames, sync);
+        let group = std::mem::take(&mut leading.group);
         let mut queue = self.lock();
         queue.durable = tail.durable();
         // The failure is stored before anybody is woken: a follower must never mistake it for its turn to lead.
-        let rewound = match committed.failure {
-            None => None,
-            Some(Failure::Rewound(error)) => Some(error),
+        match &committed.failure {
+            None => {}
+            Some(Failure::Rewound(error)) => {
+                // Those queued behind were numbered after records that are not there. Syncing has no number.
+                let (behind, syncs) =
+                    std::mem::take(&mut queue.waiting).into_iter().partition(|w| w.frame().is_some());
+                queue.waiting = syncs;
+                fail(behind, error);
+                queue.next = tail.next();
+            }
             Some(Failure::Fatal(error)) => {
                 queue.closed = Some(error.clone());
-                Some(error)
+                fail(std::mem::take(&mut queue.waiting), error);
+                queue.next = tail.next();
             }
-        };
-        let mut position = tail.next();
-        let fatal = queue.closed.clone();
-        let mut in_log = committed.frames;
-        for waiting in group {
-            let written = if waiting.records.is_empty() {
-                rewound.is_none()
-            } else {
-                let written = in_log > 0;
-                in_log = in_log.saturating_sub(1);
-                written
-            };
-            settle(&waiting, written, fatal.as_ref(), rewound.as_ref(), sync);
         }
-        if let Some(error) = &rewound {
-            // Those queued behind were numbered after records that are not there.
-            for waiting in std::mem::take(&mut queue.waiting) {
-                fill(&waiting.slot, Err(error.clone()));
-            }
-            queue.next = position;
-        }
-        position = queue.next;
-        debug_assert!(position >= tail.next(), "positions are given before they are written");
+        debug_assert!(queue.next >= tail.next(), "positions are given before they are written");
+        settle(group, &committed, sync);
         queue.tail = Some(tail);
         drop(queue);
         self.changed.notify_all();
     }
 }
 
-/// Tells one waiting thread what became of its frame.
-fn settle(waiting: &Waiting, written: bool, fatal: Option<&Error>, rewound: Option<&Error>, sync: SyncMode) {
-    let result = match (fatal, rewound) {
-        (Some(error), _) => Err(error.clone()),
-        (None, Some(error)) if !written => Err(error.clone()),
-        // A group that was rewound in its middle was not synced as a whole: what is written is no more than that.
-        (None, Some(error)) if waiting.sync == SyncMode::Sync => Err(error.clone()),
-        (None, Some(_)) => Ok(Reached::Written),
-        (None, None) if sync == SyncMode::Sync => Ok(Reached::Durable),
-        (None, None) => Ok(Reached::Written),
+/// A thread that has the tail. If it panics, the writer is closed, and nobody waits for ever for what it had taken.
+struct Leading<'a> {
+    writer: &'a LogWriter,
+    /// Empty once it is done.
+    group: Vec<Waiting>,
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        if self.group.is_empty() {
+            return;
+        }
+        let error = closed("a thread panicked while it wrote; open the session again");
+        let mut queue = self.writer.lock();
+        queue.closed = Some(error.clone());
+        fail(std::mem::take(&mut self.group), &error);
+        fail(std::mem::take(&mut queue.waiting), &error);
+        drop(queue);
+        self.writer.changed.notify_all();
+    }
+}
+
+impl Waiting {
+    fn frame(&self) -> Option<&FrameRecords> {
+        Some(&self.records).filter(|records| !records.is_empty())
+    }
+}
+
+/// Tells each waiting thread of a group what became of its frame.
+fn settle(group: Vec<Waiting>, committed: &Committed, sync: SyncMode) {
+    let reached = match sync {
+        SyncMode::Sync => Reached::Durable,
+        SyncMode::Defer => Reached::Written,
     };
-    fill(&waiting.slot, result);
+    let mut in_log = committed.frames;
+    for waiting in group {
+        let is_in_log = waiting.frame().is_none() || in_log > 0;
+        if waiting.frame().is_some() {
+            in_log = in_log.saturating_sub(1);
+        }
+        let result = match &committed.failure {
+            Some(Failure::Fatal(error)) => Err(error.clone()),
+            Some(Failure::Rewound(error)) if !is_in_log => Err(error.clone()),
+            _ => Ok(reached),
+        };
+        fill(&waiting.slot, result);
+    }
+}
+
+fn fail(group: Vec<Waiting>, error: &Error) {
+    for waiting in group {
+        fill(&waiting.slot, Err(error.clone()));
+    }
 }
 
 fn fill(slot: &Slot, result: Result<Reached>) {

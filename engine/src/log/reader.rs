@@ -2,16 +2,18 @@
 
 use std::ops::ControlFlow;
 
+use sessionlog_codec::DecodeErrorKind;
 use sessionlog_codec::footer::{self, FooterEntry};
-use sessionlog_codec::frame::{Frame, KIND_RECORDS};
-use sessionlog_codec::ids::Position;
+use sessionlog_codec::frame::{Frame, FrameHeader, KIND_RECORDS};
+use sessionlog_codec::ids::{LogId, Position};
+use sessionlog_codec::limits::{FRAME_HEADER_LEN, SEGMENT_HEADER_LEN};
 use sessionlog_codec::record::{Envelope, Record};
 use sessionlog_codec::segment::SegmentHeader;
 
-use super::recovery::{HeaderProblem, SegmentBytes, TornTail, Verdict, assess, footer_bytes};
+use super::recovery::{Assessment, HeaderProblem, SegmentBytes, TornTail, Verdict, assess, footer_bytes};
 use super::scan::{Scan, Span};
 use super::segment::{LogDir, SegmentName};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::num::to_u64;
 
 /// Acknowledged records that can't be read, and where they should be.
@@ -80,18 +82,61 @@ impl LogReader {
     ) -> Result<TailState> {
         let segments = self.segments()?;
         let start = segments.iter().rposition(|(name, _)| name.0 <= from).unwrap_or(0);
-        let mut expected = segments.get(start).map_or(Position(1), |(name, _)| name.0);
+        let mut walk = SegmentRead {
+            name: SegmentName(Position(1)),
+            from,
+            expected: Position(1),
+            log_id: None,
+            visit,
+            stopped: false,
+        };
+        if let Some((before, _)) = start.checked_sub(1).and_then(|before| segments.get(before)) {
+            walk.expected = segments.get(start).map_or(Position(1), |(name, _)| name.0);
+            let header = self.dir.read(*before, 0, to_u64(SEGMENT_HEADER_LEN))?;
+            walk.log_id = SegmentHeader::decode(&header).ok().map(|header| header.log_id);
+        }
         for (index, (name, _)) in segments.iter().enumerate().skip(start) {
-            let is_last = index.saturating_add(1) == segments.len();
-            let bytes = self.dir.read_all(*name)?;
-            let mut walk = SegmentRead { name: *name, from, expected, visit, stopped: false };
-            let tail = if is_last { walk.last_segment(&bytes)? } else { walk.sealed_segment(&bytes)? };
-            expected = walk.expected;
-            if walk.stopped || is_last || matches!(tail, TailState::Newer(_)) {
+            walk.name = *name;
+            walk.note_missing((0, 0), name.0, "the segments before this one are missing");
+            let tail = match segments.get(index.saturating_add(1)) {
+                Some((next, _)) => walk.sealed_segment(&self.dir.read_all(*name)?, next.0),
+                None => match self.last(*name) {
+                    Ok((bytes, assessed)) => walk.last_segment(&bytes, assessed),
+                    // Removed since the directory was listed: recovery does that to half-created ones alone.
+                    Err(error) if error.kind() == ErrorKind::NotFound && index > 0 => TailState::HalfCreated,
+                    Err(error) => return Err(error),
+                },
+            };
+            if walk.stopped
+                || index.saturating_add(1) == segments.len()
+                || matches!(tail, TailState::Newer(_))
+            {
                 return Ok(tail);
             }
         }
         Ok(TailState::Clean)
+    }
+
+    /// The bytes of the last segment, and what they say. A read is not one moment: a writer may fill a place that was
+    /// read already and then one that was not, which looks like damage; so damage is believed when a second look finds
+    /// it in the same place.
+    pub(crate) fn last(
+        &self,
+        name: SegmentName,
+    ) -> Result<(Vec<u8>, std::result::Result<Assessment, HeaderProblem>)> {
+        let mut seen = None;
+        loop {
+            let bytes = self.dir.read_all(name)?;
+            let assessed = assess(SegmentBytes { bytes: &bytes, witnessed: Position::START });
+            let hurt = match &assessed {
+                Ok(Assessment { verdict: Verdict::Damaged(damage), .. }) => Some(damage.offset),
+                _ => None,
+            };
+            if hurt.is_none() || hurt == seen {
+                return Ok((bytes, assessed));
+            }
+            seen = hurt;
+        }
     }
 
     /// What each record is and where it stands, without reading payloads of sealed segments that have an intact footer.
@@ -101,35 +146,15 @@ impl LogReader {
     pub fn index(&self, visit: &mut dyn FnMut(Position, FooterEntry, SegmentName)) -> Result<()> {
         let segments = self.segments()?;
         for (index, (name, len)) in segments.iter().enumerate() {
-            let is_last = index.saturating_add(1) == segments.len();
-            let footer = if is_last { None } else { self.footer(*name, *len)? };
-            match footer {
-                Some((first, entries)) => {
-                    for (nth, entry) in entries.into_iter().enumerate() {
-                        visit(Position(first.0.saturating_add(to_u64(nth))), entry, *name);
-                    }
+            if index.saturating_add(1) == segments.len() {
+                let (bytes, assessed) = self.last(*name)?;
+                index_by_scan(&bytes, readable_end(&assessed), *name, visit);
+            } else if let Some((first, entries)) = self.footer(*name, *len)? {
+                for (nth, entry) in entries.into_iter().enumerate() {
+                    visit(Position(first.0.saturating_add(to_u64(nth))), entry, *name);
                 }
-                None => self.index_by_scan(*name, visit)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn index_by_scan(
-        &self,
-        name: SegmentName,
-        visit: &mut dyn FnMut(Position, FooterEntry, SegmentName),
-    ) -> Result<()> {
-        let bytes = self.dir.read_all(name)?;
-        let Ok(header) = SegmentHeader::decode(&bytes) else { return Ok(()) };
-        for span in Scan::new(&bytes, &header) {
-            let (Span::Frame { offset, frame } | Span::OutOfOrder { offset, frame, .. }) = span else {
-                continue;
-            };
-            let frame_offset = u32::try_from(offset).unwrap_or(u32::MAX);
-            for record in frame.records() {
-                let Envelope { kind, node, timestamp, .. } = record.envelope;
-                visit(record.position, FooterEntry { kind, node, frame_offset, timestamp }, name);
+            } else {
+                index_by_scan(&self.dir.read_all(*name)?, usize::MAX, *name, visit);
             }
         }
         Ok(())
@@ -137,7 +162,7 @@ impl LogReader {
 
     /// The first position and the entries of a sealed segment; `None` if its footer is missing or hurt.
     fn footer(&self, name: SegmentName, len: u64) -> Result<Option<(Position, Vec<FooterEntry>)>> {
-        let header = self.dir.read(name, 0, to_u64(sessionlog_codec::limits::SEGMENT_HEADER_LEN))?;
+        let header = self.dir.read(name, 0, to_u64(SEGMENT_HEADER_LEN))?;
         let Ok(header) = SegmentHeader::decode(&header) else { return Ok(None) };
         let Some((_, bytes)) = footer_bytes(&self.dir, name, len)? else { return Ok(None) };
         let entries = Frame::decode(&bytes, header.salt).and_then(|frame| footer::decode(&frame));
@@ -154,8 +179,6 @@ impl LogReader {
         frame_offset: u32,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<()> {
-        use sessionlog_codec::frame::FrameHeader;
-        use sessionlog_codec::limits::{FRAME_HEADER_LEN, SEGMENT_HEADER_LEN};
         let path = self.dir.segment_path(name);
         let offset = u64::from(frame_offset);
         let at = |error| Error::decode(&path, offset, error);
@@ -175,7 +198,7 @@ impl LogReader {
         let segments = self.dir.list()?;
         if segments.is_empty() {
             let message = format!("{} holds no log", self.dir.segments.display());
-            return Err(Error::new(crate::ErrorKind::NotFound, "log.missing", message));
+            return Err(Error::new(ErrorKind::NotFound, "log.missing", message));
         }
         Ok(segments)
     }
@@ -185,87 +208,116 @@ impl LogReader {
     }
 }
 
-/// One segment, being read.
+/// Where the frames end that a reader gives, in bytes: a torn tail is not read.
+fn readable_end(assessed: &std::result::Result<Assessment, HeaderProblem>) -> usize {
+    match assessed {
+        Ok(Assessment { verdict: Verdict::TornTail(_), end, .. }) => end.offset,
+        _ => usize::MAX,
+    }
+}
+
+fn index_by_scan(
+    bytes: &[u8],
+    end: usize,
+    name: SegmentName,
+    visit: &mut dyn FnMut(Position, FooterEntry, SegmentName),
+) {
+    let Ok(header) = SegmentHeader::decode(bytes) else { return };
+    for span in Scan::new(bytes, &header).take_while(|span| span.offset() < end) {
+        let (Span::Frame { offset, frame } | Span::OutOfOrder { offset, frame, .. }) = span else {
+            continue;
+        };
+        let frame_offset = u32::try_from(offset).unwrap_or(u32::MAX);
+        for record in frame.records() {
+            let Envelope { kind, node, timestamp, .. } = record.envelope;
+            visit(record.position, FooterEntry { kind, node, frame_offset, timestamp }, name);
+        }
+    }
+}
+
+/// A walk over segments, one at a time.
 struct SegmentRead<'v, 'f> {
     name: SegmentName,
     from: Position,
+    /// The position that comes next.
     expected: Position,
+    /// The log of the segment before.
+    log_id: Option<LogId>,
     visit: &'v mut (dyn FnMut(ReadItem<'_>) -> ControlFlow<()> + 'f),
     stopped: bool,
 }
 
 impl SegmentRead<'_, '_> {
-    /// Every bad byte of a segment that has another one behind it is damage.
-    fn sealed_segment(&mut self, bytes: &[u8]) -> Result<TailState> {
-        let header = match SegmentHeader::decode(bytes) {
-            Ok(header) => header,
-            Err(error) if error.kind() == sessionlog_codec::DecodeErrorKind::Unsupported => {
-                return Ok(TailState::Newer(error.to_string()));
-            }
-            Err(error) => {
-                self.gap(0, bytes.len(), None, error.to_string());
-                return Ok(TailState::Damaged);
-            }
+    /// A segment that has another one behind it, from position `next` on: every bad byte is damage.
+    fn sealed_segment(&mut self, bytes: &[u8], next: Position) -> TailState {
+        let whole = (0, bytes.len());
+        let tail = match SegmentHeader::decode(bytes) {
+            Ok(header) => match self.misplaced(&header) {
+                None => self.walk(bytes, &header, Some(next), usize::MAX),
+                Some(why) => self.lost(whole, Some(next), &why),
+            },
+            Err(error) if error.kind() == DecodeErrorKind::Unsupported => TailState::Newer(error.to_string()),
+            Err(error) => self.lost(whole, Some(next), &error.to_string()),
         };
-        self.note_missing_before(&header);
-        let tail = self.walk(bytes, &header, usize::MAX);
-        Ok(tail)
+        if !matches!(tail, TailState::Newer(_)) {
+            self.note_missing((bytes.len(), 0), next, "the segments behind this one are missing");
+        }
+        tail
     }
 
     /// At the end of a log, bad bytes may be an append under way.
-    fn last_segment(&mut self, bytes: &[u8]) -> Result<TailState> {
-        let assessment = match assess(SegmentBytes { bytes, witnessed: Position::START }) {
-            Ok(assessment) => assessment,
-            Err(HeaderProblem::HalfCreated) => return Ok(TailState::HalfCreated),
-            Err(HeaderProblem::Unreadable(error))
-                if error.kind() == sessionlog_codec::DecodeErrorKind::Unsupported =>
-            {
-                return Ok(TailState::Newer(error.to_string()));
-            }
-            Err(HeaderProblem::Unreadable(error)) => {
-                self.gap(0, bytes.len(), None, error.to_string());
-                return Ok(TailState::Damaged);
-            }
-        };
-        self.note_missing_before(&assessment.header);
-        match assessment.verdict {
-            Verdict::TornTail(torn) => {
-                let end = assessment.end.offset;
-                self.walk(bytes, &assessment.header, end);
-                Ok(TailState::Torn(torn))
-            }
-            _ => Ok(self.walk(bytes, &assessment.header, usize::MAX)),
-        }
-    }
-
-    fn note_missing_before(&mut self, header: &SegmentHeader) {
-        if header.first_position > self.expected {
-            let last = Position(header.first_position.0.saturating_sub(1));
-            let explanation = format!("the segments before {} are missing or hurt at their end", self.name);
-            self.gap(0, 0, Some(last), explanation);
-            self.expected = header.first_position;
-        }
-    }
-
-    /// Visits the records of a segment up to `end` bytes.
-    fn walk(&mut self, bytes: &[u8], header: &SegmentHeader, end: usize) -> TailState {
-        let mut tail = TailState::Clean;
-        let mut pending: Option<(usize, usize, String)> = None;
-        for span in Scan::new(bytes, header) {
-            match span {
-                Span::Frame { offset, .. } | Span::Bad { offset, .. } if offset >= end => break,
-                Span::Frame { offset, frame } | Span::OutOfOrder { offset, frame, .. } => {
-                    let first = frame.header().fields.first_position;
-                    if first > self.expected {
-                        let (at, len, why) =
-                            pending.take().unwrap_or((offset, 0, "records are missing".to_owned()));
-                        self.gap(at, len, Some(Position(first.0.saturating_sub(1))), why);
-                    }
-                    pending = None;
-                    self.frame(&frame);
-                    tail = TailState::Clean;
+    fn last_segment(
+        &mut self,
+        bytes: &[u8],
+        assessed: std::result::Result<Assessment, HeaderProblem>,
+    ) -> TailState {
+        let end = readable_end(&assessed);
+        match assessed {
+            Ok(Assessment { header, verdict, .. }) => {
+                if let Some(why) = self.misplaced(&header) {
+                    return self.lost((0, bytes.len()), None, &why);
                 }
-                Span::Bad { offset, len, error } => pending = Some((offset, len, error)),
+                let tail = self.walk(bytes, &header, None, end);
+                if let Verdict::TornTail(torn) = verdict { TailState::Torn(torn) } else { tail }
+            }
+            Err(HeaderProblem::HalfCreated) => TailState::HalfCreated,
+            Err(HeaderProblem::Unreadable(error)) if error.kind() == DecodeErrorKind::Unsupported => {
+                TailState::Newer(error.to_string())
+            }
+            Err(HeaderProblem::Unreadable(error)) => self.lost((0, bytes.len()), None, &error.to_string()),
+        }
+    }
+
+    /// Why a segment does not belong where it is, if so.
+    fn misplaced(&mut self, header: &SegmentHeader) -> Option<String> {
+        if header.first_position != self.name.0 {
+            return Some(format!("its header says it starts at position {}", header.first_position));
+        }
+        if self.log_id.is_some_and(|log_id| log_id != header.log_id && header.forked_from != Some(log_id)) {
+            return Some(format!("it belongs to another log ({})", header.log_id));
+        }
+        self.log_id = Some(header.log_id);
+        None
+    }
+
+    /// Visits the records of a segment up to `end` bytes. `next` is where the next segment starts, if there is one.
+    fn walk(
+        &mut self,
+        bytes: &[u8],
+        header: &SegmentHeader,
+        next: Option<Position>,
+        end: usize,
+    ) -> TailState {
+        let mut tail = TailState::Clean;
+        let mut hurt: Option<(usize, usize, String)> = None;
+        for span in Scan::new(bytes, header).take_while(|span| span.offset() < end) {
+            match span {
+                Span::Frame { offset, frame } | Span::OutOfOrder { offset, frame, .. } => {
+                    let (at, len, why) = hurt.take().unwrap_or((offset, 0, "records are missing".to_owned()));
+                    self.note_missing((at, len), frame.header().fields.first_position, &why);
+                    self.frame(&frame);
+                }
+                Span::Bad { offset, len, error } => hurt = Some((offset, len, error)),
                 Span::Newer { error, .. } => tail = TailState::Newer(error.to_string()),
                 Span::End { .. } => {}
             }
@@ -273,27 +325,42 @@ impl SegmentRead<'_, '_> {
                 return tail;
             }
         }
-        if let Some((offset, len, error)) = pending
-            && offset < end
-        {
-            self.gap(offset, len, None, error);
-            tail = TailState::Damaged;
+        match hurt {
+            Some((offset, len, error)) => self.lost((offset, len), next, &error),
+            None => tail,
         }
-        tail
+    }
+
+    /// Reports what is missing from a place to the segment's end. If that is the footer alone, no record is.
+    fn lost(&mut self, span: (usize, usize), next: Option<Position>, why: &str) -> TailState {
+        match next {
+            Some(next) => self.note_missing(span, next, why),
+            None => self.gap(span, None, why),
+        }
+        TailState::Damaged
+    }
+
+    /// Reports the positions before `found`, where something was found again, as missing.
+    fn note_missing(&mut self, span: (usize, usize), found: Position, why: &str) {
+        if found > self.expected {
+            self.gap(span, Some(Position(found.0.saturating_sub(1))), why);
+            self.expected = found;
+        }
     }
 
     fn frame(&mut self, frame: &Frame<'_>) {
+        let from = self.from.max(self.expected);
         if frame.header().fields.kind == KIND_RECORDS {
             self.expected = frame.header().fields.next_position();
         }
         for record in frame.records() {
-            if record.position >= self.from && !self.stopped {
+            if record.position >= from && !self.stopped {
                 self.stopped = (self.visit)(ReadItem::Record(record.clone())).is_break();
             }
         }
     }
 
-    fn gap(&mut self, offset: usize, len: usize, last: Option<Position>, explanation: String) {
+    fn gap(&mut self, (offset, len): (usize, usize), last: Option<Position>, explanation: &str) {
         let reaches = last.is_none_or(|last| last >= self.from);
         if reaches && !self.stopped {
             let gap = Gap {
@@ -302,7 +369,7 @@ impl SegmentRead<'_, '_> {
                 len: to_u64(len),
                 first: self.expected,
                 last,
-                explanation,
+                explanation: explanation.to_owned(),
             };
             self.stopped = (self.visit)(ReadItem::Gap(gap)).is_break();
         }

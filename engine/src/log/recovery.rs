@@ -114,7 +114,8 @@ impl Assessment {
 pub enum HeaderProblem {
     /// Nothing but (a part of) a header was ever written: creating the segment did not finish.
     HalfCreated,
-    /// The header is hurt, and there is something behind it.
+    /// The header is hurt, and there is something behind it: it was whole once, since no frame is written before the
+    /// header is durable.
     Unreadable(DecodeError),
 }
 
@@ -124,8 +125,8 @@ pub enum HeaderProblem {
 /// [`HeaderProblem`] if it has no readable header.
 pub fn assess(segment: SegmentBytes<'_>) -> std::result::Result<Assessment, HeaderProblem> {
     let header = SegmentHeader::decode(segment.bytes).map_err(|error| {
-        let behind = segment.bytes.get(SEGMENT_HEADER_LEN..).unwrap_or_default();
-        let half_created = error.kind() == DecodeErrorKind::Corrupt && behind.iter().all(|byte| *byte == 0);
+        let header_only = segment.bytes.len() <= SEGMENT_HEADER_LEN;
+        let half_created = header_only && error.kind() == DecodeErrorKind::Corrupt;
         if half_created { HeaderProblem::HalfCreated } else { HeaderProblem::Unreadable(error) }
     })?;
     let mut walk = Walk::new(&header, segment.witnessed);
@@ -290,16 +291,18 @@ impl Recovering {
     /// Reads and judges a log. The caller holds its owner's lock. Nothing is changed, but what a crash may have left in
     /// the system's cache is made durable before it is believed.
     ///
+    /// One case can't be told: after a sync failed, a system may go on showing bytes that it will never write. What the
+    /// failed writer did not acknowledge may then be taken for durable here, until the machine is started again.
+    ///
     /// # Errors
     /// `NotFound` if there is no log, or its creation did not finish; `Corrupt` if acknowledged data is hurt;
     /// `Unsupported` if a newer version wrote it; `Io` if it can't be read: an unreadable log is never a short one.
-    pub fn open(dir: LogDir, options: LogOptions, witnessed: Position) -> Result<Self> {
+    pub fn open(dir: LogDir, options: LogOptions, mut witnessed: Position) -> Result<Self> {
         let mut segments = dir.list()?;
         let mut half_created = None;
         loop {
             let Some((name, _)) = segments.last().copied() else {
-                let message = format!("{} holds no log: its creation did not finish", dir.segments.display());
-                return Err(Error::new(ErrorKind::NotFound, "log.missing", message));
+                return Err(no_log(&dir));
             };
             let path = dir.segment_path(name);
             let file = dir.open(name, Access::ReadWrite)?;
@@ -310,11 +313,16 @@ impl Recovering {
                 Ok(assessment) => {
                     check_verdict(&path, &assessment.verdict)?;
                     check_links(&dir, &segments, &assessment.header)?;
+                    if assessment.last() == Position::START {
+                        return Err(no_log(&dir));
+                    }
                     return Ok(Self { dir, options, name, file, bytes, assessment, half_created });
                 }
                 Err(HeaderProblem::HalfCreated) if half_created.is_none() => {
                     half_created = Some(name);
                     segments.pop();
+                    // All before it was sealed and durable before it was created.
+                    witnessed = witnessed.max(Position(name.0.0.saturating_sub(1)));
                 }
                 Err(HeaderProblem::HalfCreated) => return Err(half_created_twice(&path)),
                 Err(HeaderProblem::Unreadable(error)) => return Err(Error::decode(&path, 0, error)),
@@ -353,14 +361,17 @@ impl Recovering {
             dir.storage.remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
             dir.storage.sync_dir(&dir.segments).map_err(|e| Error::io("syncing", &dir.segments, e))?;
         }
-        let mut filled = to_u64(bytes.len());
+        let (end, mut filled) = (to_u64(assessment.end.offset), to_u64(bytes.len()));
         if let Verdict::TornTail(torn) = &assessment.verdict {
             let quarantine = keep(&dir, name, &bytes, torn)?;
-            let path = dir.segment_path(name);
-            file.set_len(torn.offset).map_err(|e| Error::io("cutting", &path, e))?;
-            file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
-            filled = torn.offset;
             report.cut = Some(Cut { segment: name, tail: torn.clone(), quarantine });
+        }
+        // The zeros behind a footer go too, if sealing was cut short: a sealed segment ends with its footer's locator.
+        if report.cut.is_some() || (assessment.state == SegmentState::Sealed && filled > end) {
+            let path = dir.segment_path(name);
+            file.set_len(end).map_err(|e| Error::io("cutting", &path, e))?;
+            file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
+            filled = end;
         }
         let epoch = assessment.end.epoch.next().ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, "log.epochs", "the log has no epoch left for another owner")
@@ -368,6 +379,12 @@ impl Recovering {
         let tail = Tail::resume(dir, options, name, file, assessment, filled, epoch);
         Ok((LogWriter::new(tail), report))
     }
+}
+
+/// No record was ever acknowledged, as far as anything proves.
+fn no_log(dir: &LogDir) -> Error {
+    let message = format!("{} holds no log: its creation did not finish", dir.segments.display());
+    Error::new(ErrorKind::NotFound, "log.missing", message)
 }
 
 fn check_verdict(path: &std::path::Path, verdict: &Verdict) -> Result<()> {
@@ -398,7 +415,8 @@ fn check_links(dir: &LogDir, segments: &[(SegmentName, u64)], last: &SegmentHead
         let bytes = dir.read(*name, 0, to_u64(SEGMENT_HEADER_LEN))?;
         let header =
             SegmentHeader::decode(&bytes).map_err(|e| Error::decode(&dir.segment_path(*name), 0, e))?;
-        headers.push((*name, header, Some(sealed_end(dir, *name, *len)?)));
+        let end = sealed_end(dir, *name, *len, header.salt)?;
+        headers.push((*name, header, Some(end)));
     }
     if let Some((name, _)) = segments.last() {
         headers.push((*name, last.clone(), None));
@@ -430,16 +448,17 @@ fn check_links(dir: &LogDir, segments: &[(SegmentName, u64)], last: &SegmentHead
 }
 
 /// The position and chain hash after a sealed segment, from its footer.
-pub(crate) fn sealed_end(dir: &LogDir, name: SegmentName, len: u64) -> Result<(Position, Digest)> {
+fn sealed_end(dir: &LogDir, name: SegmentName, len: u64, salt: u32) -> Result<(Position, Digest)> {
     let path = dir.segment_path(name);
     let not_sealed = || {
         let message = format!("{} has a segment after it but no footer: its end is missing", path.display());
         Error::new(ErrorKind::Corrupt, "log.damaged", message)
     };
-    let header = dir.read(name, 0, to_u64(SEGMENT_HEADER_LEN))?;
-    let header = SegmentHeader::decode(&header).map_err(|e| Error::decode(&path, 0, e))?;
     let (offset, bytes) = footer_bytes(dir, name, len)?.ok_or_else(not_sealed)?;
-    let frame = Frame::decode(&bytes, header.salt).map_err(|e| Error::decode(&path, offset, e))?;
+    let frame = Frame::decode(&bytes, salt).map_err(|e| Error::decode(&path, offset, e))?;
+    if frame.header().fields.kind != KIND_FOOTER {
+        return Err(not_sealed());
+    }
     Ok((frame.header().fields.first_position, frame.header().chain))
 }
 

@@ -1,9 +1,9 @@
 //! Walks over a segment's bytes, frame by frame, past damage: the one walk that recovery, reading and verification share.
 
-use sessionlog_codec::footer::LOCATOR_LEN;
-use sessionlog_codec::frame::{FRAME_MAGIC, Frame, KIND_FOOTER};
+use sessionlog_codec::footer::{self, LOCATOR_LEN};
+use sessionlog_codec::frame::{FRAME_MAGIC, Frame, FrameHeader, KIND_FOOTER};
 use sessionlog_codec::ids::{Digest, Epoch, Position};
-use sessionlog_codec::limits::{FRAME_ALIGNMENT, RECORD_HEADER_LEN, SEGMENT_HEADER_LEN};
+use sessionlog_codec::limits::{FRAME_ALIGNMENT, FRAME_HEADER_LEN, RECORD_HEADER_LEN, SEGMENT_HEADER_LEN};
 use sessionlog_codec::segment::SegmentHeader;
 use sessionlog_codec::{DecodeError, DecodeErrorKind};
 
@@ -22,6 +22,34 @@ pub(crate) enum Span<'a> {
     OutOfOrder { offset: usize, expected: Position, frame: Frame<'a> },
     /// Only zeros (or nothing) from here to the end: space that was not used yet.
     End { offset: usize },
+}
+
+impl Span<'_> {
+    /// Where it starts in the segment, in bytes.
+    pub(crate) fn offset(&self) -> usize {
+        match self {
+            Self::Frame { offset, .. }
+            | Self::Bad { offset, .. }
+            | Self::Newer { offset, .. }
+            | Self::OutOfOrder { offset, .. }
+            | Self::End { offset } => *offset,
+        }
+    }
+}
+
+/// Why there is no frame at a place.
+enum NoFrame {
+    Newer(DecodeError),
+    Bad(String),
+}
+
+impl From<DecodeError> for NoFrame {
+    fn from(error: DecodeError) -> Self {
+        match error.kind() {
+            DecodeErrorKind::Unsupported => Self::Newer(error),
+            DecodeErrorKind::Corrupt => Self::Bad(error.to_string()),
+        }
+    }
 }
 
 /// The walk. It yields spans without gaps, ending with [`Span::End`], a [`Span::Bad`] that reaches the end, or
@@ -52,6 +80,23 @@ impl<'a> Scan<'a> {
         self.bytes.get(self.at..).unwrap_or_default()
     }
 
+    /// The frame at the start of `bytes`, if a whole one that can belong here stands there.
+    fn frame_at(&self, bytes: &'a [u8]) -> Result<Frame<'a>, NoFrame> {
+        let header = FrameHeader::decode(bytes, self.salt)?;
+        // Before its body is looked at: a payload may quote older frames of this very log.
+        let first = header.fields.first_position;
+        if first < self.expected {
+            return Err(NoFrame::Bad(format!("a frame of position {first}, expected {}", self.expected)));
+        }
+        let frame = header.verify(bytes.get(FRAME_HEADER_LEN..).unwrap_or_default())?;
+        let len = frame.header().frame_len();
+        let behind = bytes.get(len..len.saturating_add(LOCATOR_LEN)).unwrap_or_default();
+        if frame.header().fields.kind == KIND_FOOTER && footer::locate(behind) != Some(len) {
+            return Err(NoFrame::Bad("a footer without its locator".to_owned()));
+        }
+        Ok(frame)
+    }
+
     /// The next offset behind `self.at` at which a whole frame stands that can belong here.
     fn resync(&self) -> usize {
         let mut at = self.at.saturating_add(FRAME_ALIGNMENT);
@@ -66,15 +111,16 @@ impl<'a> Scan<'a> {
 
     /// Whether a frame found behind bad bytes can belong there: not an older one, of no older ownership, and not further
     /// on than the bad bytes could have held records.
-    fn may_follow(&self, bytes: &[u8], at: usize) -> bool {
-        match Frame::decode(bytes, self.salt) {
+    fn may_follow(&self, bytes: &'a [u8], at: usize) -> bool {
+        match self.frame_at(bytes) {
             Ok(frame) => {
                 let fields = &frame.header().fields;
                 let room = at.saturating_sub(self.at).checked_div(RECORD_HEADER_LEN).unwrap_or(0);
                 let missing = fields.first_position.0.checked_sub(self.expected.0);
                 fields.epoch >= self.epoch && missing.is_some_and(|missing| missing <= to_u64(room))
             }
-            Err(error) => error.kind() == DecodeErrorKind::Unsupported,
+            Err(NoFrame::Newer(_)) => true,
+            Err(NoFrame::Bad(_)) => false,
         }
     }
 
@@ -88,13 +134,9 @@ impl<'a> Scan<'a> {
     fn frame(&mut self, frame: Frame<'a>) -> Span<'a> {
         let offset = self.at;
         let fields = &frame.header().fields;
-        if fields.first_position < self.expected {
-            let error = format!("a frame of position {}, expected {}", fields.first_position, self.expected);
-            return self.bad(error);
-        }
         self.at = self.at.saturating_add(frame.header().frame_len());
         if fields.kind == KIND_FOOTER {
-            self.at = self.at.saturating_add(LOCATOR_LEN).min(self.bytes.len());
+            self.at = self.at.saturating_add(LOCATOR_LEN);
         }
         let in_order = fields.first_position == self.expected && fields.epoch >= self.epoch;
         let expected = std::mem::replace(&mut self.expected, fields.next_position());
@@ -115,13 +157,13 @@ impl<'a> Iterator for Scan<'a> {
             self.done = true;
             return Some(Span::End { offset: self.at });
         }
-        match Frame::decode(rest, self.salt) {
+        match self.frame_at(rest) {
             Ok(frame) => Some(self.frame(frame)),
-            Err(error) if error.kind() == DecodeErrorKind::Unsupported => {
+            Err(NoFrame::Newer(error)) => {
                 self.done = true;
                 Some(Span::Newer { offset: self.at, error })
             }
-            Err(error) => Some(self.bad(error.to_string())),
+            Err(NoFrame::Bad(error)) => Some(self.bad(error)),
         }
     }
 }

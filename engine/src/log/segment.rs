@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sessionlog_codec::ids::Position;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::num::{to_u64, to_usize};
 use crate::storage::{Access, EntryKind, Storage, StorageFile};
 
@@ -52,15 +52,20 @@ impl LogDir {
         self.segments.join(name.to_string())
     }
 
-    /// The segments that exist, in order, with their lengths. Files of other names are left alone.
+    /// The segments that exist, in order, with their lengths. Files of other names are left alone; but what has the name
+    /// of a segment and is no file (a link, say) is not taken for a missing one.
     pub(crate) fn list(&self) -> Result<Vec<(SegmentName, u64)>> {
         let entries =
             self.storage.list(&self.segments).map_err(|e| Error::io("listing", &self.segments, e))?;
-        let mut segments: Vec<_> = entries
-            .iter()
-            .filter(|entry| entry.kind == EntryKind::File)
-            .filter_map(|entry| Some((SegmentName::parse(entry.name.to_str()?)?, entry.len)))
-            .collect();
+        let mut segments = Vec::with_capacity(entries.len());
+        for entry in &entries {
+            let Some(name) = entry.name.to_str().and_then(SegmentName::parse) else { continue };
+            if entry.kind != EntryKind::File {
+                let message = format!("{} is not a regular file", self.segment_path(name).display());
+                return Err(Error::new(ErrorKind::Corrupt, "log.damaged", message));
+            }
+            segments.push((name, entry.len));
+        }
         segments.sort_unstable();
         Ok(segments)
     }

@@ -1,11 +1,12 @@
 //! The end of a log, where frames are written: owned by one committing thread at a time.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use sessionlog_codec::footer::{self, FooterEntry};
 use sessionlog_codec::frame::{self, FrameFields};
 use sessionlog_codec::ids::{Digest, Epoch, LogId, Position, SegmentNo};
-use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
+use sessionlog_codec::limits::{FRAME_RECORDS_MAX, SEGMENT_HEADER_LEN};
 use sessionlog_codec::record::{Envelope, Payload};
 use sessionlog_codec::segment::{self, FORMAT_VERSION, SegmentHeader};
 
@@ -14,10 +15,13 @@ use super::recovery::{Assessment, SegmentState};
 use super::segment::{LogDir, SegmentName};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::{to_u64, to_usize};
-use crate::storage::StorageFile;
+use crate::storage::{Access, StorageFile};
 
 /// Files grow to multiples of this, in bytes.
 const FILL_ALIGNMENT: u64 = 4096;
+
+/// A segment is sealed at this length at the latest, in bytes, so that every frame's offset fits into its footer.
+const SEGMENT_LEN_MAX: u64 = 1 << 31;
 
 /// A failure of [`Tail::commit`].
 #[derive(Debug)]
@@ -27,6 +31,16 @@ pub(crate) enum Failure {
     /// Nobody knows what is on disk: the tail must not be used again.
     Fatal(Error),
 }
+
+impl Failure {
+    fn into_error(self) -> Error {
+        match self {
+            Self::Rewound(error) | Self::Fatal(error) => error,
+        }
+    }
+}
+
+type Attempt<T> = std::result::Result<T, Failure>;
 
 /// What [`Tail::commit`] did before it ended or failed.
 #[derive(Debug)]
@@ -73,7 +87,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// The tail of a new log: nothing is written yet, so that the first commit creates the log as a whole.
+    /// The tail of a new log, which has no record yet.
     pub(crate) fn create(dir: LogDir, options: LogOptions, log_id: LogId, epoch: Epoch) -> Result<Self> {
         let header = SegmentHeader {
             format: FORMAT_VERSION,
@@ -89,12 +103,12 @@ impl Tail {
         let name = SegmentName(header.first_position);
         let path = dir.segment_path(name);
         let file = dir.storage.create_new(&path).map_err(|e| Error::io("creating", &path, e))?;
-        let mut tail = Self::over(dir, options, name, file, header, epoch);
-        // The header goes out with the first frames: a log that has one has the other.
-        tail.buffer.extend_from_slice(&tail.header.encode());
-        tail.end = 0;
-        tail.filled = 0;
-        Ok(tail)
+        if let Err(failure) = write_header(&dir, name, &*file, &header) {
+            // Out of the way of another attempt. If this fails too, what is left is no log.
+            drop(dir.storage.remove_file(&path));
+            return Err(failure.into_error());
+        }
+        Ok(Self::over(dir, options, name, file, header, epoch))
     }
 
     fn over(
@@ -105,9 +119,10 @@ impl Tail {
         header: SegmentHeader,
         epoch: Epoch,
     ) -> Self {
+        let segment_len = options.segment_len.min(SEGMENT_LEN_MAX);
         Self {
             dir,
-            options,
+            options: LogOptions { segment_len, ..options },
             name,
             file,
             state: SegmentState::Active,
@@ -163,38 +178,43 @@ impl Tail {
 
     /// Writes frames in one go (more if a segment is sealed in between) and, in [`SyncMode::Sync`], makes them durable.
     pub(crate) fn commit(&mut self, frames: &[&FrameRecords], sync: SyncMode) -> Committed {
-        let mut committed = 0;
-        while committed < frames.len() {
-            let rest = frames.get(committed..).unwrap_or_default();
-            if let Err(failure) = self.roll_if_full() {
-                return Committed { frames: committed, failure: Some(failure) };
-            }
-            match self.write_group(rest, sync) {
+        let (mut committed, mut failure) = (0_usize, None);
+        while let Some(rest) = frames.get(committed..).filter(|rest| !rest.is_empty() && failure.is_none()) {
+            match self.roll_if_full(rest).and_then(|()| self.write_group(rest, sync)) {
                 Ok(written) => committed = committed.saturating_add(written),
-                Err(failure) => return Committed { frames: committed, failure: Some(failure) },
+                Err(failed) => failure = Some(failed),
             }
         }
-        let failure = if sync == SyncMode::Sync { self.sync().err().map(Failure::Fatal) } else { None };
+        // What is in the log is made durable and acknowledged, also if something behind it failed.
+        if sync == SyncMode::Sync
+            && !matches!(failure, Some(Failure::Fatal(_)))
+            && let Err(error) = self.sync()
+        {
+            failure = Some(Failure::Fatal(error));
+        }
         Committed { frames: committed, failure }
     }
 
+    /// Whether the segment is sealed before a frame of `coming` records: it is long enough, or its footer is.
+    fn is_full(&self, coming: usize) -> bool {
+        let records = to_u64(self.entries.len().saturating_add(coming));
+        let end = self.end.saturating_add(to_u64(self.buffer.len()));
+        end >= self.options.segment_len || records > FRAME_RECORDS_MAX.into()
+    }
+
     /// Writes as many of the frames as fit into the active segment, at least one.
-    fn write_group(
-        &mut self,
-        frames: &[&FrameRecords],
-        sync: SyncMode,
-    ) -> std::result::Result<usize, Failure> {
-        let before = (self.next, self.chain, self.entries.len(), self.buffer.len());
+    fn write_group(&mut self, frames: &[&FrameRecords], sync: SyncMode) -> Attempt<usize> {
+        let before = (self.next, self.chain, self.entries.len());
         let mut count = 0;
         for records in frames {
+            if count > 0 && self.is_full(records.len()) {
+                break;
+            }
             if let Err(error) = self.encode(records) {
                 self.rewind(before);
                 return Err(Failure::Rewound(error));
             }
             count += 1;
-            if self.end.saturating_add(to_u64(self.buffer.len())) >= self.options.segment_len {
-                break;
-            }
         }
         match self.write_buffer(sync) {
             Ok(()) => Ok(count),
@@ -205,11 +225,11 @@ impl Tail {
         }
     }
 
-    fn rewind(&mut self, (next, chain, entries, buffered): (Position, Digest, usize, usize)) {
+    fn rewind(&mut self, (next, chain, entries): (Position, Digest, usize)) {
         self.next = next;
         self.chain = chain;
         self.entries.truncate(entries);
-        self.buffer.truncate(buffered);
+        self.buffer.clear();
     }
 
     fn encode(&mut self, records: &FrameRecords) -> Result<()> {
@@ -232,20 +252,18 @@ impl Tail {
     }
 
     /// Writes the buffer, with zeros behind it where the file has to grow: one system call.
-    fn write_buffer(&mut self, sync: SyncMode) -> std::result::Result<(), Failure> {
+    fn write_buffer(&mut self, sync: SyncMode) -> Attempt<()> {
         let len = to_u64(self.buffer.len());
         let new_end = self.end.saturating_add(len);
         let grows = new_end > self.filled;
         if sync == SyncMode::Sync || grows {
-            self.check_unchanged().map_err(Failure::Fatal)?;
+            self.check_unchanged()?;
         }
-        let frames_len = self.buffer.len();
         let new_filled = if grows { self.fill_target(new_end) } else { self.filled };
         if grows {
             self.buffer.resize(to_usize(new_filled.saturating_sub(self.end)), 0);
         }
         let written = self.file.write_at(&self.buffer, self.end);
-        self.buffer.truncate(frames_len);
         let path = self.dir.segment_path(self.name);
         match written {
             Ok(()) => {
@@ -277,20 +295,16 @@ impl Tail {
     }
 
     /// Whoever else wrote here took over the log, whatever the locks say.
-    fn check_unchanged(&self) -> Result<()> {
+    fn check_unchanged(&self) -> Attempt<()> {
         let path = self.dir.segment_path(self.name);
         let mut next = [0; 8];
-        let read = self.file.read_at(&mut next, self.end).map_err(|e| Error::io("reading", &path, e))?;
+        let read = self.file.read_at(&mut next, self.end);
+        let read = read.map_err(|e| Failure::Rewound(Error::io("reading", &path, e)))?;
         let expected = self.filled.saturating_sub(self.end).min(8);
         if to_u64(read) == expected && next == [0; 8] {
             return Ok(());
         }
-        let message = format!(
-            "{} was changed at byte {} by somebody else; this handle is closed",
-            path.display(),
-            self.end
-        );
-        Err(Error::new(ErrorKind::Fenced, "log.fenced", message))
+        Err(Failure::Fatal(fenced(&path, self.end)))
     }
 
     fn cut_to_end(&mut self) -> Result<()> {
@@ -313,21 +327,20 @@ impl Tail {
     }
 
     /// Seals a segment that is long enough and begins the next one.
-    fn roll_if_full(&mut self) -> std::result::Result<(), Failure> {
-        if self.state == SegmentState::Active
-            && (self.end < self.options.segment_len || self.entries.is_empty())
-        {
+    fn roll_if_full(&mut self, frames: &[&FrameRecords]) -> Attempt<()> {
+        let coming = frames.first().map_or(0, |records| records.len());
+        if self.state == SegmentState::Active && (self.entries.is_empty() || !self.is_full(coming)) {
             return Ok(());
         }
         self.sync().map_err(Failure::Fatal)?;
         if self.state == SegmentState::Active {
             self.seal()?;
         }
-        self.begin_next().map_err(Failure::Rewound)
+        self.begin_next()
     }
 
-    fn seal(&mut self) -> std::result::Result<(), Failure> {
-        self.check_unchanged().map_err(Failure::Fatal)?;
+    fn seal(&mut self) -> Attempt<()> {
+        self.check_unchanged()?;
         let path = self.dir.segment_path(self.name);
         let mut bytes = Vec::new();
         footer::encode(&mut bytes, self.header.salt, self.next, self.epoch, &self.chain, &self.entries)
@@ -347,9 +360,10 @@ impl Tail {
         Ok(())
     }
 
-    fn begin_next(&mut self) -> Result<()> {
+    fn begin_next(&mut self) -> Attempt<()> {
         let segment_no = self.header.segment_no.next().ok_or_else(|| {
-            Error::new(ErrorKind::Full, "log.segments", "the log has no segment number left")
+            let message = "the log has no segment number left";
+            Failure::Rewound(Error::new(ErrorKind::Full, "log.segments", message))
         })?;
         let header = SegmentHeader {
             segment_no,
@@ -362,30 +376,33 @@ impl Tail {
         };
         let name = SegmentName(self.next);
         let path = self.dir.segment_path(name);
-        let storage = Arc::clone(&self.dir.storage);
-        let create = || match storage.create_new(&path) {
-            // A leftover of an attempt that failed: nothing in it was ever believed.
+        let file = match self.dir.storage.create_new(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                storage.remove_file(&path)?;
-                storage.create_new(&path)
+                self.leftover(name, &header)?
             }
-            other => other,
+            created => created.map_err(|e| Failure::Rewound(Error::io("creating", &path, e)))?,
         };
-        let file = create().map_err(|e| Error::io("creating", &path, e))?;
-        file.write_at(&header.encode(), 0).map_err(|e| Error::io("writing", &path, e))?;
-        file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
-        storage.sync_dir(&self.dir.segments).map_err(|e| Error::io("syncing", &self.dir.segments, e))?;
+        write_header(&self.dir, name, &*file, &header)?;
         let (dir, durable) = (self.dir.clone(), self.durable);
         *self = Self::over(dir, self.options, name, file, header, self.epoch);
         self.durable = durable;
         Ok(())
     }
 
+    /// The file of an attempt to begin this segment that failed. What another owner began is not touched.
+    fn leftover(&self, name: SegmentName, header: &SegmentHeader) -> Attempt<Arc<dyn StorageFile>> {
+        let bytes = self.dir.read_all(name).map_err(Failure::Rewound)?;
+        if !header.encode().starts_with(&bytes) {
+            return Err(Failure::Fatal(fenced(&self.dir.segment_path(name), 0)));
+        }
+        self.dir.open(name, Access::ReadWrite).map_err(Failure::Rewound)
+    }
+
     /// Makes everything durable and gives unused space back.
     pub(crate) fn close(&mut self) -> Result<()> {
         self.sync()?;
         if self.filled > self.end && self.state == SegmentState::Active {
-            self.check_unchanged()?;
+            self.check_unchanged().map_err(Failure::into_error)?;
             let path = self.dir.segment_path(self.name);
             self.file.set_len(self.end).map_err(|e| Error::io("cutting", &path, e))?;
             self.file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
@@ -393,4 +410,26 @@ impl Tail {
         }
         Ok(())
     }
+}
+
+/// Makes a new segment's header durable, then its name. Frames come later: so a header that is hurt and has something
+/// behind it is damage, and never the trace of a crash.
+fn write_header(
+    dir: &LogDir,
+    name: SegmentName,
+    file: &dyn StorageFile,
+    header: &SegmentHeader,
+) -> Attempt<()> {
+    let path = dir.segment_path(name);
+    let written = file.write_at(&header.encode(), 0);
+    written.map_err(|e| Failure::Rewound(Error::io("writing", &path, e)))?;
+    file.sync_all().map_err(|e| Failure::Fatal(Error::io("syncing", &path, e)))?;
+    let named = dir.storage.sync_dir(&dir.segments);
+    named.map_err(|e| Failure::Fatal(Error::io("syncing", &dir.segments, e)))
+}
+
+fn fenced(path: &Path, offset: u64) -> Error {
+    let message =
+        format!("{} was changed at byte {offset} by somebody else; this handle is closed", path.display());
+    Error::new(ErrorKind::Fenced, "log.fenced", message)
 }

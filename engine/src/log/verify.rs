@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use sessionlog_codec::footer::{self, FooterEntry};
 use sessionlog_codec::frame::{Frame, KIND_FOOTER, KIND_RECORDS};
-use sessionlog_codec::ids::{Digest, LogId, Position, SegmentNo};
+use sessionlog_codec::ids::{Digest, Epoch, LogId, Position, SegmentNo};
 use sessionlog_codec::segment::SegmentHeader;
+use sessionlog_codec::{DecodeError, DecodeErrorKind};
 
 use super::reader::LogReader;
 use super::recovery::{HeaderProblem, SegmentBytes, Verdict, assess};
@@ -76,14 +77,28 @@ impl LogReader {
     /// # Errors
     /// `NotFound` if there is no log; `Io` if a file can't be read. What is wrong with readable bytes is a finding.
     pub fn verify(&self) -> Result<LogVerification> {
-        let segments = self.segments()?;
+        let mut segments = self.segments()?;
         let mut check = Check { reader: self, result: LogVerification::default(), previous: None };
+        let mut half_created = None;
+        if let Some((name, _)) = segments.last().copied() {
+            let (bytes, assessed) = self.last(name)?;
+            if assessed.err() == Some(HeaderProblem::HalfCreated) {
+                half_created = Some((name, to_u64(bytes.len())));
+                segments.pop();
+            }
+        }
         for (index, (name, _)) in segments.iter().enumerate() {
-            let bytes = self.dir().read_all(*name)?;
-            check.result.segments = check.result.segments.saturating_add(1);
-            check.result.bytes = check.result.bytes.saturating_add(to_u64(bytes.len()));
             let is_last = index.saturating_add(1) == segments.len();
-            check.segment(*name, &bytes, if is_last { Place::Last } else { Place::Earlier });
+            let bytes = if is_last { self.last(*name)?.0 } else { self.dir().read_all(*name)? };
+            check.count(to_u64(bytes.len()));
+            // As recovery sees it: all before a segment was durable when it was created.
+            let witnessed = half_created.map_or(0, |(SegmentName(next), _)| next.0.saturating_sub(1));
+            let place = if is_last { Place::Last(Position(witnessed)) } else { Place::Earlier };
+            check.segment(*name, &bytes, place);
+        }
+        if let Some((name, len)) = half_created {
+            check.count(len);
+            check.half_created(name, len, segments.is_empty());
         }
         Ok(check.result)
     }
@@ -92,7 +107,8 @@ impl LogReader {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Earlier,
-    Last,
+    /// Up to this position, something behind it proves that its records were durable.
+    Last(Position),
 }
 
 /// The end of the segment before.
@@ -142,7 +158,7 @@ impl Check<'_> {
         let whole = (0, to_u64(bytes.len()));
         let header = match SegmentHeader::decode(bytes) {
             Ok(header) => header,
-            Err(error) => return self.bad_header(name, bytes, place, &error),
+            Err(error) => return self.bad_header(name, bytes, &error),
         };
         self.result.log_id.get_or_insert(header.log_id);
         if header.first_position != name.0 {
@@ -151,41 +167,36 @@ impl Check<'_> {
         }
         self.check_link(name, &header);
         let mut torn_at = None;
-        if place == Place::Last {
-            torn_at = self.check_tail(name, bytes);
+        if let Place::Last(witnessed) = place {
+            torn_at = self.check_tail(name, bytes, witnessed);
         }
         self.frames(name, bytes, &header, place, torn_at);
     }
 
-    fn bad_header(
-        &mut self,
-        name: SegmentName,
-        bytes: &[u8],
-        place: Place,
-        error: &sessionlog_codec::DecodeError,
-    ) {
-        let span = (0, to_u64(bytes.len()));
-        let half = assess(SegmentBytes { bytes, witnessed: Position::START }).err()
-            == Some(HeaderProblem::HalfCreated);
-        if error.kind() == sessionlog_codec::DecodeErrorKind::Unsupported {
-            self.find(
-                Severity::Warning,
-                "segment.newer",
-                name,
-                span,
-                format!("a newer version wrote it: {error}"),
-            );
-        } else if half && place == Place::Last && self.previous.is_some() {
-            let text = "creating this segment did not finish; the next owner removes it. No record was in it";
-            self.find(Severity::Repairable, "segment.half_created", name, span, text.to_owned());
-        } else if half && place == Place::Last {
-            let text = "the session's creation did not finish: no record was ever acknowledged";
-            self.find(Severity::Repairable, "log.half_created", name, span, text.to_owned());
+    fn count(&mut self, bytes: u64) {
+        self.result.segments = self.result.segments.saturating_add(1);
+        self.result.bytes = self.result.bytes.saturating_add(bytes);
+    }
+
+    fn half_created(&mut self, name: SegmentName, len: u64, is_first: bool) {
+        let (code, text) = if is_first {
+            ("log.half_created", "the session's creation did not finish: no record was ever acknowledged")
         } else {
-            let text = format!("the segment's header is hurt, so none of its frames can be trusted: {error}");
-            self.find(Severity::Lost, "segment.header", name, span, text);
-            self.previous = None;
+            let text = "creating this segment did not finish; the next owner removes it. No record was in it";
+            ("segment.half_created", text)
+        };
+        self.find(Severity::Repairable, code, name, (0, len), text.to_owned());
+    }
+
+    fn bad_header(&mut self, name: SegmentName, bytes: &[u8], error: &DecodeError) {
+        let span = (0, to_u64(bytes.len()));
+        if error.kind() == DecodeErrorKind::Unsupported {
+            let text = format!("a newer version wrote it: {error}");
+            return self.find(Severity::Warning, "segment.newer", name, span, text);
         }
+        let text = format!("the segment's header is hurt, so none of its frames can be trusted: {error}");
+        self.find(Severity::Lost, "segment.header", name, span, text);
+        self.previous = None;
     }
 
     fn check_link(&mut self, name: SegmentName, header: &SegmentHeader) {
@@ -215,8 +226,14 @@ impl Check<'_> {
     }
 
     /// Reports a torn tail, and where it starts.
-    fn check_tail(&mut self, name: SegmentName, bytes: &[u8]) -> Option<usize> {
-        let assessment = assess(SegmentBytes { bytes, witnessed: Position::START }).ok()?;
+    fn check_tail(&mut self, name: SegmentName, bytes: &[u8], witnessed: Position) -> Option<usize> {
+        let assessment = assess(SegmentBytes { bytes, witnessed }).ok()?;
+        if assessment.last() == Position::START
+            && matches!(assessment.verdict, Verdict::Clean | Verdict::TornTail(_))
+        {
+            self.half_created(name, to_u64(bytes.len()), true);
+            return Some(assessment.end.offset);
+        }
         let Verdict::TornTail(torn) = assessment.verdict else { return None };
         let text = format!(
             "the log ends in {} bytes that nothing proves to have been acknowledged ({}): an append that is under way \
@@ -237,15 +254,12 @@ impl Check<'_> {
     ) {
         let mut chain = Some(header.previous);
         let mut next = header.first_position;
+        let mut epoch = header.epoch;
         let mut entries = Vec::new();
         let mut sealed = false;
-        for span in Scan::new(bytes, header) {
+        let end = torn_at.unwrap_or(usize::MAX);
+        for span in Scan::new(bytes, header).take_while(|span| span.offset() < end) {
             match span {
-                Span::Frame { offset, .. } | Span::OutOfOrder { offset, .. } | Span::Bad { offset, .. }
-                    if torn_at.is_some_and(|torn| offset >= torn) =>
-                {
-                    break;
-                }
                 Span::Bad { offset, len, error } => {
                     let text = format!("{len} bytes are hurt: {error}");
                     self.find(Severity::Lost, "frame.damaged", name, (to_u64(offset), to_u64(len)), text);
@@ -253,6 +267,7 @@ impl Check<'_> {
                     chain = None;
                 }
                 Span::Frame { offset, frame } | Span::OutOfOrder { offset, frame, .. } => {
+                    self.check_epoch(name, offset, &frame, &mut epoch);
                     self.frame(name, offset, &frame, &mut next, &mut chain, &mut entries);
                     sealed = frame.header().fields.kind == KIND_FOOTER;
                 }
@@ -263,6 +278,13 @@ impl Check<'_> {
                 Span::End { offset } => self.unused(name, bytes, offset),
             }
         }
+        if let Place::Last(witnessed) = place
+            && witnessed >= next
+        {
+            let text = format!("positions {next} to {witnessed} are missing at its end");
+            self.find(Severity::Lost, "segment.gap", name, (to_u64(bytes.len()), 0), text);
+            self.concerning(next, Some(witnessed));
+        }
         if place == Place::Earlier && !sealed {
             let text = "a segment follows it, but it has no footer: its end is hurt or missing".to_owned();
             self.find(Severity::Lost, "segment.unsealed", name, (to_u64(bytes.len()), 0), text);
@@ -270,6 +292,18 @@ impl Check<'_> {
         self.result.last = Position(next.0.saturating_sub(1));
         self.result.chain = chain.unwrap_or(self.result.chain);
         self.previous = Some(Previous { log_id: header.log_id, segment_no: header.segment_no, next, chain });
+    }
+
+    fn check_epoch(&mut self, name: SegmentName, offset: usize, frame: &Frame<'_>, epoch: &mut Epoch) {
+        let fields = &frame.header().fields;
+        if fields.epoch < *epoch {
+            let text =
+                format!("an owner (epoch {}) wrote it after another ({epoch}) had taken over", fields.epoch);
+            let span = (to_u64(offset), to_u64(frame.header().frame_len()));
+            self.find(Severity::Lost, "frame.fenced", name, span, text);
+            self.concerning(fields.first_position, None);
+        }
+        *epoch = (*epoch).max(fields.epoch);
     }
 
     fn unused(&mut self, name: SegmentName, bytes: &[u8], offset: usize) {

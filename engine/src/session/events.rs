@@ -26,7 +26,7 @@ pub struct Undecodable {
 #[derive(Debug)]
 pub enum EventItem {
     /// An event.
-    Event(LoggedEvent),
+    Event(Box<LoggedEvent>),
     /// Records that are hurt. Reading goes on behind them.
     Gap(Gap),
     /// A record that could not be read: one bad record costs one record.
@@ -42,7 +42,7 @@ pub(crate) fn read_events(
     log.read(from, &mut |item| match item {
         ReadItem::Gap(gap) => visit(EventItem::Gap(gap)),
         ReadItem::Record(record) => match logged(&record) {
-            Ok(event) => visit(EventItem::Event(event)),
+            Ok(event) => visit(EventItem::Event(Box::new(event))),
             Err(error) => visit(EventItem::Undecodable(Undecodable {
                 position: record.position,
                 node: record.envelope.node,

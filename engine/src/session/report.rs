@@ -40,12 +40,11 @@ pub struct RecoveryReport {
 
 impl fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.previous_end {
-            PreviousEnd::Closed => writeln!(f, "The session was closed in order.")?,
-            PreviousEnd::Crashed => {
-                writeln!(f, "The session's last owner did not close it: it was killed or crashed.")?
-            }
-        }
+        let end = match self.previous_end {
+            PreviousEnd::Closed => "The session was closed in order.",
+            PreviousEnd::Crashed => "The session's last owner did not close it: it was killed or crashed.",
+        };
+        writeln!(f, "{end}")?;
         writeln!(f, "Everything up to position {} is there; this is ownership {}.", self.last, self.epoch)?;
         if let Some(cut) = &self.cut {
             let (len, offset, kept) = (cut.tail.len, cut.tail.offset, cut.quarantine.display());

@@ -93,7 +93,7 @@ impl Check {
                 }
                 let position = event.position;
                 self.tree.apply(&event);
-                self.ledger_check(position, event);
+                self.ledger_check(position, *event);
             }
         }
     }

@@ -71,6 +71,15 @@ impl Storage for OsStorage {
         Ok(Some(DirEntry { name, kind, len }))
     }
 
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        // Of a link, the link itself would be named a second time.
+        match self.entry(from)?.map(|entry| entry.kind) {
+            Some(EntryKind::File) => fs::hard_link(from, to),
+            Some(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }

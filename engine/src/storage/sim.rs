@@ -233,6 +233,20 @@ impl Storage for SimStorage {
         }
     }
 
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin(Call::HardLink { from: from.to_owned(), to: to.to_owned() })?;
+        let (from_dir, from_name) = state.place(from)?;
+        let (to_dir, to_name) = state.place(to)?;
+        let node = state.lookup(from_dir, &from_name)?.ok_or(io::ErrorKind::NotFound)?;
+        state.file(node)?;
+        if state.lookup(to_dir, &to_name)?.is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.dir_mut(to_dir)?.apply(DirOp::Link(to_name, node));
+        Ok(())
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.begin(Call::Rename { from: from.to_owned(), to: to.to_owned() })?;

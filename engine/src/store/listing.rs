@@ -200,7 +200,7 @@ const ACTIVITY: [KindNo; 17] = [
     kind::SessionTagged,
 ];
 
-/// How many messages are looked at in one go for a prompt that can stand for a title.
+/// How many messages are looked at first for a prompt that can stand for a title; then twice as many, and so on.
 const PROMPT_STEP: usize = 16;
 /// How many of the last messages are looked at for the model.
 const LAST_MESSAGES: usize = 8;
@@ -277,11 +277,14 @@ impl Sketch {
         let mut decoded = Decoded::default();
         decoded.read(reader, &naming)?;
         // The fold takes the first prompt wherever it stands, so this does too.
-        for step in messages.chunks(PROMPT_STEP) {
-            decoded.read(reader, step)?;
+        let (mut read, mut step) = (0, PROMPT_STEP);
+        while let Some(next) = messages.get(read..).filter(|next| !next.is_empty()) {
+            decoded.read(reader, next.get(..step).unwrap_or(next))?;
             if decoded.fold().first_prompt.is_some() {
                 break;
             }
+            read = read.saturating_add(step);
+            step = step.saturating_mul(2);
         }
         decoded
             .read(reader, messages.get(messages.len().saturating_sub(LAST_MESSAGES)..).unwrap_or_default())?;

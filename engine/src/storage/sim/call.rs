@@ -25,6 +25,8 @@ pub enum CallKind {
     SetLen,
     /// `len`, `entry` or `is_locked`.
     Stat,
+    /// `hard_link`.
+    HardLink,
     /// `rename`.
     Rename,
     /// `remove_file`.
@@ -96,6 +98,13 @@ pub enum Call {
         /// What was looked at.
         path: PathBuf,
     },
+    /// A file was given a second name.
+    HardLink {
+        /// The name it has.
+        from: PathBuf,
+        /// The new name.
+        to: PathBuf,
+    },
     /// A file was renamed.
     Rename {
         /// The old name.
@@ -142,6 +151,7 @@ impl Call {
             Self::SyncAll { .. } => CallKind::SyncAll,
             Self::SetLen { .. } => CallKind::SetLen,
             Self::Stat { .. } => CallKind::Stat,
+            Self::HardLink { .. } => CallKind::HardLink,
             Self::Rename { .. } => CallKind::Rename,
             Self::Remove { .. } => CallKind::Remove,
             Self::SyncDir { .. } => CallKind::SyncDir,
@@ -162,6 +172,7 @@ impl Call {
             | Self::SyncAll { path }
             | Self::SetLen { path, .. }
             | Self::Stat { path }
+            | Self::HardLink { from: path, .. }
             | Self::Rename { from: path, .. }
             | Self::Remove { path }
             | Self::SyncDir { path }
@@ -180,7 +191,8 @@ impl Call {
 
     /// Whether it is about this path, as given; of a rename, under either name.
     fn is_about(&self, wanted: &Path) -> bool {
-        self.path() == wanted || matches!(self, Self::Rename { to, .. } if to == wanted)
+        self.path() == wanted
+            || matches!(self, Self::Rename { to, .. } | Self::HardLink { to, .. } if to == wanted)
     }
 }
 
@@ -196,6 +208,7 @@ impl fmt::Display for Call {
             CallKind::SyncAll => "sync_all",
             CallKind::SetLen => "set_len",
             CallKind::Stat => "stat",
+            CallKind::HardLink => "hard_link",
             CallKind::Rename => "rename",
             CallKind::Remove => "remove",
             CallKind::SyncDir => "sync_dir",
@@ -211,7 +224,7 @@ impl fmt::Display for Call {
                 write!(f, " @{offset}+{len}")
             }
             Self::SetLen { len, .. } => write!(f, " {len}"),
-            Self::Rename { to, .. } => write!(f, " -> {}", to.display()),
+            Self::Rename { to, .. } | Self::HardLink { to, .. } => write!(f, " -> {}", to.display()),
             _ => Ok(()),
         }
     }

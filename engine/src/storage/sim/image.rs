@@ -204,7 +204,11 @@ impl FileImage {
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let rest = self.0.get(start..).unwrap_or_default();
-        buf.iter_mut().zip(rest).map(|(to, from)| *to = *from).count()
+        let len = buf.len().min(rest.len());
+        if let (Some(to), Some(from)) = (buf.get_mut(..len), rest.get(..len)) {
+            to.copy_from_slice(from);
+        }
+        len
     }
 
     fn write(&mut self, offset: usize, bytes: &[u8]) {
