@@ -1,5 +1,13 @@
 //! What a host and a reader wait for. Figures of one run are comparable with each other and with nothing else.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may panic"
+)]
+
 use divan::Bencher;
 use sessionlog::codec::ids::{NodeId, Position};
 use sessionlog::{Durability, Message, NewSession, Store, StoreOptions, StoreReader};

@@ -17,9 +17,9 @@ Exit codes (of several, the greatest):
   5  another process owns the session
   6  the system failed to read or write
 
-A session is named by its id, the beginning of its id, or its display id; a delegated conversation by its
-invocation id. Reading takes no lock and changes no byte, also while an agent works. Data goes to standard
-output, everything said about it to standard error.";
+A session is named by its id, the beginning of its id, or its display id; a delegated conversation \
+by its invocation id. Reading takes no lock and changes no byte, also while an agent works. \
+Data goes to standard output, everything said about it to standard error.";
 
 /// Inspects, checks, imports and exports what sessionlog stores.
 #[derive(Debug, Parser)]
@@ -42,8 +42,8 @@ pub struct GlobalArgs {
     /// Print JSON with a "schema_version": one value, or for `events` one a line
     #[arg(long, global = true)]
     pub json: bool,
-    /// When to colour the output (NO_COLOR is honoured)
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    /// Colour the output: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     pub color: ColorWhen,
     /// Say only what went wrong: no warnings and no notes
     #[arg(short, long, global = true)]
@@ -185,8 +185,10 @@ pub struct ContextArgs {
 
 /// Arguments of `open-calls`.
 #[derive(Clone, Debug, ClapArgs)]
-#[command(after_help = "A call that was started and has no result may or may not have done its work: look before \
-it is repeated. One that was not started certainly did nothing.")]
+#[command(
+    after_help = "A call that was started and has no result may or may not have done its work: look before \
+it is repeated. One that was not started certainly did nothing."
+)]
 pub struct OpenCallsArgs {
     /// The session; all sessions of the home if it is not given
     pub id: Option<String>,
@@ -211,12 +213,14 @@ pub struct VerifyArgs {
 
 /// Arguments of `export`.
 #[derive(Clone, Debug, ClapArgs)]
-#[command(after_help = "Content is written as it is to a file or a pipe. A terminal is shown escapes in place of \
+#[command(
+    after_help = "Content is written as it is to a file or a pipe. A terminal is shown escapes in place of \
 control characters.
 
 Examples:
   logdump export 0197b4a2 --format markdown --output session.md
-  logdump export 0197b4a2 --format jsonl | gzip > session.jsonl.gz")]
+  logdump export 0197b4a2 --format jsonl | gzip > session.jsonl.gz"
+)]
 pub struct ExportArgs {
     /// The session
     pub id: String,
@@ -286,7 +290,8 @@ fn parse_kind(name: &str) -> Result<KindNo, String> {
         return Ok(kind);
     }
     let topic = name.split('.').next().unwrap_or_default();
-    let near: Vec<&str> = EVENTS.iter().map(|(_, known, _)| *known).filter(|it| it.starts_with(topic)).collect();
+    let near: Vec<&str> =
+        EVENTS.iter().map(|(_, known, _)| *known).filter(|it| it.starts_with(topic)).collect();
     if near.is_empty() || topic.is_empty() {
         return Err("no such kind; `message.appended` is one".to_owned());
     }

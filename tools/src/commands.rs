@@ -35,8 +35,9 @@ impl Selected {
     /// # Errors
     /// `Usage` if it names nothing, or several things.
     pub fn find(store: &StoreReader, id: &str) -> Result<Self, Failure> {
-        let row = store.find(id)?;
+        let mut row = store.find(id)?;
         let reader = store.session(row.root)?;
+        mend(&mut row, &reader);
         Ok(Self { row, reader })
     }
 
@@ -58,6 +59,21 @@ impl Selected {
         context.line(&context.paint(Paint::Dim, &safe(&words.join(" · "))))?;
         context.line("")
     }
+}
+
+/// Fills in what can still be told of a session whose first record can't be read. The listing gives such a session up;
+/// its other records are read here, one by one.
+pub fn mend(row: &mut SessionRow, reader: &SessionReader) {
+    if row.issue.is_none() || row.created_at.is_some() || row.kind == SessionKind::Child {
+        return;
+    }
+    let Ok(summary) = reader.summary() else { return };
+    row.title = summary.title();
+    row.status = reader.status(&summary);
+    row.messages = summary.messages;
+    row.last_activity = summary.last_activity;
+    row.model.clone_from(&summary.model);
+    row.bytes = health::segments(reader).iter().map(|(_, len)| len).sum();
 }
 
 /// What a conversation is called, on one line, safe for a terminal.

@@ -157,15 +157,8 @@ mod tests {
 
     #[test]
     fn the_worst_exit_is_the_greatest_code() {
-        let all = [
-            Exit::Clean,
-            Exit::Warnings,
-            Exit::Repairable,
-            Exit::Lost,
-            Exit::Usage,
-            Exit::Locked,
-            Exit::Io,
-        ];
+        let all =
+            [Exit::Clean, Exit::Warnings, Exit::Repairable, Exit::Lost, Exit::Usage, Exit::Locked, Exit::Io];
         assert!(all.is_sorted());
         assert_eq!(all.map(Exit::code), [0, 1, 2, 3, 4, 5, 6]);
     }

@@ -98,7 +98,10 @@ pub struct Context {
 
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("home", &self.home).field("format", &self.format).finish_non_exhaustive()
+        f.debug_struct("Context")
+            .field("home", &self.home)
+            .field("format", &self.format)
+            .finish_non_exhaustive()
     }
 }
 

@@ -62,13 +62,18 @@ fn check_imported(reader: &SessionReader, created: &SessionCreated) -> Result<()
         ControlFlow::Break(())
     })?;
     let Some(stored) = stored else {
-        return Err(format!("session {} is in the store but its first record can't be read", created.session_id).into());
+        return Err(format!(
+            "session {} is in the store but its first record can't be read",
+            created.session_id
+        )
+        .into());
     };
     let origin = |created: &SessionCreated| {
         created.imported.as_ref().map(|origin| (origin.agent.clone(), origin.session_id.clone()))
     };
     if stored.imported.is_none() || origin(&stored) != origin(created) {
-        let text = format!("session {} is in the store and was not imported from this source", created.session_id);
+        let text =
+            format!("session {} is in the store and was not imported from this source", created.session_id);
         return Err(text.into());
     }
     Ok(())
@@ -81,7 +86,7 @@ enum State {
     /// It is in the store, and nobody has appended to it yet.
     Known(SessionReader),
     /// It is ours.
-    Owned(Session),
+    Owned(Box<Session>),
     /// Being changed; only ever seen if taking the session over failed.
     Taken,
 }
@@ -107,10 +112,10 @@ impl StoreSession<'_> {
             let session = match std::mem::replace(&mut self.state, State::Taken) {
                 State::Absent(created, at) => create(self.store, *created, at)?,
                 State::Known(reader) => self.store.resume(reader.place().id)?.0,
-                State::Owned(session) => session,
+                State::Owned(session) => *session,
                 State::Taken => return Err("the session could not be taken over before".into()),
             };
-            self.state = State::Owned(session);
+            self.state = State::Owned(Box::new(session));
         }
         match &self.state {
             State::Owned(session) => Ok(session),
@@ -119,7 +124,10 @@ impl StoreSession<'_> {
     }
 
     /// The records of some kinds, found through the index.
-    fn find(&self, wanted: &[sessionlog::codec::ids::KindNo]) -> Result<(Vec<Event>, BTreeMap<NodeId, u64>), TargetError> {
+    fn find(
+        &self,
+        wanted: &[sessionlog::codec::ids::KindNo],
+    ) -> Result<(Vec<Event>, BTreeMap<NodeId, u64>), TargetError> {
         let mut events = Vec::new();
         let mut messages: BTreeMap<NodeId, u64> = BTreeMap::new();
         let Some(log) = self.log() else { return Ok((events, messages)) };
@@ -152,8 +160,19 @@ impl StoreSession<'_> {
 }
 
 fn create(store: &Store, created: SessionCreated, at: Option<Timestamp>) -> Result<Session, TargetError> {
-    let SessionCreated { session_id, workspace, goal, model, provider, preset, tool_registry_hash, host, imported, extra, .. } =
-        created;
+    let SessionCreated {
+        session_id,
+        workspace,
+        goal,
+        model,
+        provider,
+        preset,
+        tool_registry_hash,
+        host,
+        imported,
+        extra,
+        ..
+    } = created;
     let new = NewSession {
         id: Some(session_id),
         goal,
@@ -182,7 +201,12 @@ impl TargetSession for StoreSession<'_> {
     fn nodes(&self) -> Result<Vec<KnownNode>, TargetError> {
         let (events, messages) = self.find(&[kind::NodeOpened, kind::NodeSettled])?;
         let last = |node: NodeId| MessageNo(messages.get(&node).copied().unwrap_or(0));
-        let root = KnownNode { node: NodeId::ROOT, source_id: None, settled: false, last_message: last(NodeId::ROOT) };
+        let root = KnownNode {
+            node: NodeId::ROOT,
+            source_id: None,
+            settled: false,
+            last_message: last(NodeId::ROOT),
+        };
         let mut nodes = vec![root];
         for event in &events {
             if let Event::NodeOpened(opened) = event {
@@ -210,7 +234,9 @@ impl TargetSession for StoreSession<'_> {
         source: SourceNo,
     ) -> Result<Box<dyn Iterator<Item = Result<RawRecord, TargetError>> + '_>, TargetError> {
         Ok(match self.log() {
-            Some(log) => Box::new(Raws { log, source, next: Position(1), ahead: VecDeque::new(), end: End::Ahead }),
+            Some(log) => {
+                Box::new(Raws { log, source, next: Position(1), ahead: VecDeque::new(), end: End::Ahead })
+            }
             None => Box::new(std::iter::empty()),
         })
     }
@@ -281,11 +307,12 @@ impl Iterator for Raws {
     type Item = Result<RawRecord, TargetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ahead.is_empty() && self.end == End::Ahead {
-            if let Err(error) = self.read_ahead() {
-                self.end = End::Reached;
-                return Some(Err(error));
-            }
+        if self.ahead.is_empty()
+            && self.end == End::Ahead
+            && let Err(error) = self.read_ahead()
+        {
+            self.end = End::Reached;
+            return Some(Err(error));
         }
         self.ahead.pop_front().map(Ok)
     }
@@ -293,7 +320,7 @@ impl Iterator for Raws {
 
 fn decode(record: &Record<'_>) -> Result<Event, TargetError> {
     let envelope = &record.envelope;
-    Event::decode(envelope.kind, envelope.schema, record.payload)
-        .map_err(|error| format!("the record at position {} does not decode: {error}", record.position).into())
+    Event::decode(envelope.kind, envelope.schema, record.payload).map_err(|error| {
+        format!("the record at position {} does not decode: {error}", record.position).into()
+    })
 }
-

@@ -4,6 +4,14 @@
 //! The files are not part of the project. `SESSIONLOG_SAMPLES` names a directory of them; without it and without
 //! `../shared/samples` beside the checkout the test says that it was skipped.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may panic"
+)]
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -40,8 +48,11 @@ fn import(store: &Store, paths: &[PathBuf]) -> ImportReport {
 fn every_sample_imports_and_every_prefix_is_legal() {
     let Some(samples) = samples() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let options =
-        StoreOptions { durability: Durability::Buffered, views: ViewPolicy::AtClose, ..StoreOptions::default() };
+    let options = StoreOptions {
+        durability: Durability::Buffered,
+        views: ViewPolicy::AtClose,
+        ..StoreOptions::default()
+    };
     let store = Store::open_with(dir.path().join("home"), options).unwrap();
     let paths = [samples.join("claude-code"), samples.join("recursive")];
     let report = import(&store, &paths);

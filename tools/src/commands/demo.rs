@@ -129,7 +129,8 @@ fn record_and_kill(home: &Path) -> Result<Recorded, Failure> {
 }
 
 fn follow(child: &mut Child) -> Result<Recorded, Failure> {
-    let not_there = |what: &str| Failure::new(Exit::Io, "demo.agent", format!("the agent stopped before {what}"));
+    let not_there =
+        |what: &str| Failure::new(Exit::Io, "demo.agent", format!("the agent stopped before {what}"));
     let stdout = child.stdout.take().ok_or_else(|| not_there("it began"))?;
     let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
     let first = lines.next().ok_or_else(|| not_there("it had a session"))?;
@@ -149,9 +150,13 @@ fn follow(child: &mut Child) -> Result<Recorded, Failure> {
 fn go_on(session: Session) -> Result<(), Failure> {
     session.start_turn()?;
     for open in session.open_calls()? {
-        session.finish_call(open.call, CallResult::not_started("Not run: the deployment has to be checked first."))?;
+        session.finish_call(
+            open.call,
+            CallResult::not_started("Not run: the deployment has to be checked first."),
+        )?;
     }
-    session.append(Message::assistant("I don't know whether the deployment happened, so I checked: it did."))?;
+    session
+        .append(Message::assistant("I don't know whether the deployment happened, so I checked: it did."))?;
     session.end_turn(TurnOutcome::Completed)?;
     session.finish(FinalStatus::Completed)?;
     Ok(())
@@ -177,7 +182,9 @@ fn print(
     for line in report.to_string().lines() {
         context.line(&format!("  {}", safe(line)))?;
     }
-    heading("\nThe context for the model, legal for every provider: each call has exactly one result, in call order:")?;
+    heading(
+        "\nThe context for the model, legal for every provider: each call has exactly one result, in call order:",
+    )?;
     for message in resumed {
         context.line(&format!("  {}", describe(message)))?;
     }

@@ -64,7 +64,12 @@ fn human(args: &EventsArgs, context: &Context, item: &EventItem) -> Result<(), F
     match item {
         EventItem::Event(event) => {
             let about = if event.time_origin == TimeOrigin::Estimated { "~" } else { " " };
-            let place = format!("{:>7}  {}{about} {:>3}", event.position, rfc3339_micros(event.timestamp), event.node);
+            let place = format!(
+                "{:>7}  {}{about} {:>3}",
+                event.position,
+                rfc3339_micros(event.timestamp),
+                event.node
+            );
             let name = context.paint(Paint::Heading, &format!("{:<20}", event.event.name()));
             let line = format!("{}  {name}  {}", context.paint(Paint::Dim, &place), summary(event));
             context.line(line.trim_end())?;
@@ -79,7 +84,8 @@ fn human(args: &EventsArgs, context: &Context, item: &EventItem) -> Result<(), F
         EventItem::Undecodable(bad) => {
             let name = name_of(bad.kind).unwrap_or("unknown");
             let why = with_causes(&bad.error);
-            let text = format!("{:>7}  !! node {} {name} can't be read: {}", bad.position, bad.node, safe(&why));
+            let text =
+                format!("{:>7}  !! node {} {name} can't be read: {}", bad.position, bad.node, safe(&why));
             context.line(&context.paint(Paint::Bad, &text))
         }
     }

@@ -36,13 +36,19 @@ pub fn run(args: &ImportArgs, context: &Context) -> Result<Exit, Failure> {
         for note in report.notes.iter().take(SHOWN) {
             context.warn(&format!("{}: {}", note.path, note.text));
         }
-        return Err(Failure::usage("import.nothing", "none of the paths holds a session of a format that is known"));
+        return Err(Failure::usage(
+            "import.nothing",
+            "none of the paths holds a session of a format that is known",
+        ));
     }
     if args.dry_run {
         return preview(&sources, &report, context);
     }
-    let options =
-        StoreOptions { durability: Durability::Buffered, views: ViewPolicy::AtClose, ..StoreOptions::default() };
+    let options = StoreOptions {
+        durability: Durability::Buffered,
+        views: ViewPolicy::AtClose,
+        ..StoreOptions::default()
+    };
     let store = Store::open_with(context.home()?, options)?;
     let failed = import_all(&sources, &store, &mut report, context);
     print(&report, &failed, context)
@@ -151,7 +157,10 @@ fn print(report: &ImportReport, failed: &[Failed], context: &Context) -> Result<
             Imported::Conflict => "conflict",
         };
         let agent_id = safe(&session.agent_session_id);
-        context.line(&format!("{}  {outcome:9}  {:>8} records  {agent_id}", session.session_id, session.appended))?;
+        context.line(&format!(
+            "{}  {outcome:9}  {:>8} records  {agent_id}",
+            session.session_id, session.appended
+        ))?;
     }
     context.line(&format!(
         "{} sessions; read {} lines ({} bytes): {} messages, {} results; appended {} records",
@@ -183,7 +192,8 @@ fn show_notes(report: &ImportReport, context: &Context) {
     for note in report.notes.iter().take(SHOWN) {
         context.note(&format!("{}: {}", note.path, note.text));
     }
-    let more = report.damaged.len().saturating_sub(SHOWN).saturating_add(report.notes.len().saturating_sub(SHOWN));
+    let more =
+        report.damaged.len().saturating_sub(SHOWN).saturating_add(report.notes.len().saturating_sub(SHOWN));
     if more > 0 {
         context.note(&format!("{more} more are left out here; --json has all of them"));
     }

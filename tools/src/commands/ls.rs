@@ -7,7 +7,7 @@ use sessionlog::projections::time::rfc3339_micros;
 use sessionlog::{SessionKind, SessionRow, StoreReader};
 
 use super::health::Health;
-use super::{status_paint, title_of};
+use super::{mend, status_paint, title_of};
 use crate::args::LsArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::safe::safe;
@@ -68,7 +68,10 @@ fn look_at_end(store: &StoreReader, row: &mut SessionRow) -> Result<Exit, Failur
     if row.kind == SessionKind::Child {
         return Ok(Exit::Clean);
     }
-    let health = store.session(row.root).map_err(Failure::from).and_then(|reader| Health::of_end(&reader));
+    let health = store.session(row.root).map_err(Failure::from).and_then(|reader| {
+        mend(row, &reader);
+        Health::of_end(&reader)
+    });
     let (exit, issue) = match health {
         Ok(health) if health.exit() == Exit::Clean => (Exit::Clean, None),
         Ok(health) => (health.exit(), Some(health.sentence())),

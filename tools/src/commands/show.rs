@@ -35,8 +35,7 @@ pub fn run(args: &ShowArgs, context: &Context) -> Result<Exit, Failure> {
         Ok(ControlFlow::Continue(()))
     })?;
     let after = args.after.unwrap_or(Position::START);
-    let mut entries =
-        tree.transcript_page(selected.row.node, after, args.limit.unwrap_or(usize::MAX));
+    let mut entries = tree.transcript_page(selected.row.node, after, args.limit.unwrap_or(usize::MAX));
     if let Some(last) = args.last {
         drop(entries.drain(..entries.len().saturating_sub(last)));
     }
@@ -61,10 +60,8 @@ fn human(
     let is_page = args.limit.is_some_and(|limit| entries.len() >= limit);
     let last = entries.last().map(|entry| entry.position).filter(|_| is_page);
     let from = first.or(args.after).unwrap_or(Position::START);
-    let mut gaps = gaps
-        .iter()
-        .filter(|(at, _)| *at >= from && last.is_none_or(|last| *at <= last))
-        .peekable();
+    let mut gaps =
+        gaps.iter().filter(|(at, _)| *at >= from && last.is_none_or(|last| *at <= last)).peekable();
     for entry in entries {
         while let Some((_, words)) = gaps.next_if(|(at, _)| *at < entry.position) {
             messages.problem(&safe(words))?;

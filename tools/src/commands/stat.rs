@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde_json::{Map, Value, json};
 use sessionlog::SessionKind;
-use sessionlog::codec::ids::{KindNo, NodeId, Position};
+use sessionlog::codec::ids::{KindNo, NodeId, Position, Timestamp};
 use sessionlog::codec::registry::{kind, name_of};
 use sessionlog::projections::time::rfc3339_seconds;
 use sessionlog::projections::{Liveness, Projection, Summary, UsageTotals, node_status_word};
@@ -17,8 +17,8 @@ use super::{Selected, status_paint};
 use crate::args::StatArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::safe::safe;
-use crate::output::text::{Align, Table, cut, dollars, size};
-use crate::output::{Context, Format, Paint, SCHEMA_VERSION};
+use crate::output::text::{Align, Table, count, cut, dollars, size};
+use crate::output::{Context, Format, SCHEMA_VERSION};
 
 /// What is counted, beside the summary.
 struct Counts {
@@ -59,7 +59,8 @@ pub fn run(args: &StatArgs, context: &Context) -> Result<Exit, Failure> {
         counts.last = position;
         if node.is_none_or(|node| node == of) {
             counts.records = counts.records.saturating_add(1);
-            counts.compactions = counts.compactions.saturating_add(u64::from(number == kind::ContextCompacted));
+            counts.compactions =
+                counts.compactions.saturating_add(u64::from(number == kind::ContextCompacted));
             let count = counts.kinds.entry(number).or_default();
             *count = count.saturating_add(1);
         }
@@ -75,7 +76,9 @@ pub fn run(args: &StatArgs, context: &Context) -> Result<Exit, Failure> {
 fn usage_of(selected: &Selected, summary: &Summary) -> UsageTotals {
     match selected.row.kind {
         SessionKind::Root => summary.usage,
-        SessionKind::Child => summary.nodes.get(&selected.row.node).map(|node| node.usage).unwrap_or_default(),
+        SessionKind::Child => {
+            summary.nodes.get(&selected.row.node).map(|node| node.usage).unwrap_or_default()
+        }
     }
 }
 
@@ -83,12 +86,17 @@ fn human(context: &Context, selected: &Selected, summary: &Summary, counts: &Cou
     selected.heading(context)?;
     let row = &selected.row;
     let pair = |key: &str, value: &str| context.line(&format!("{key:<14} {}", safe(value)));
-    context.line(&format!("{:<14} {}", "status", context.paint(status_paint(row.status), row.status.word())))?;
+    context.line(&format!(
+        "{:<14} {}",
+        "status",
+        context.paint(status_paint(row.status), row.status.word())
+    ))?;
     pair("owner", &owner(selected))?;
     pair("epoch", &summary.epoch.to_string())?;
     pair("display id", &row.display_id)?;
-    pair("created", &row.created_at.map(rfc3339_seconds).unwrap_or_default())?;
-    pair("last activity", &row.last_activity.map(rfc3339_seconds).unwrap_or_default())?;
+    let time = |at: Option<Timestamp>| at.map_or_else(|| "not known".to_owned(), rfc3339_seconds);
+    pair("created", &time(row.created_at))?;
+    pair("last activity", &time(row.last_activity))?;
     let tags: Vec<&str> = summary.tags.iter().map(String::as_str).collect();
     if !tags.is_empty() {
         pair("tags", &tags.join(", "))?;
@@ -96,14 +104,17 @@ fn human(context: &Context, selected: &Selected, summary: &Summary, counts: &Cou
     if let Some(forked) = &summary.forked {
         pair("forked from", &format!("{} at position {}", forked.what.parent, forked.what.at))?;
     }
-    pair("log", &format!("{} in {} segments, {} records", size(counts.bytes), counts.segments, counts.records))?;
+    pair(
+        "log",
+        &format!("{} in {} segments, {} records", size(counts.bytes), counts.segments, counts.records),
+    )?;
     pair("last position", &counts.last.to_string())?;
     pair("compactions", &counts.compactions.to_string())?;
     usage_lines(context, &usage_of(selected, summary))?;
     context.line("")?;
     let mut table = Table::new(&[("EVENT", Align::Left), ("COUNT", Align::Right)]);
-    for (number, count) in &counts.kinds {
-        table.row(vec![kind_name(*number), count.to_string()]);
+    for (number, events) in &counts.kinds {
+        table.row(vec![kind_name(*number), events.to_string()]);
     }
     table.lines().iter().try_for_each(|line| context.line(line))?;
     nodes_table(context, summary)
@@ -120,7 +131,8 @@ fn usage_lines(context: &Context, usage: &UsageTotals) -> Result<(), Failure> {
         ("output", usage.output),
         ("reasoning", usage.reasoning),
     ];
-    context.line(&format!("{:<14} {} requests, {} tokens", "usage", usage.requests, usage.total()))?;
+    let requests = count(usage.requests, "request", "requests");
+    context.line(&format!("{:<14} {requests}, {} tokens", "usage", usage.total()))?;
     for (class, tokens) in tokens {
         context.line(&format!("  {class:<12} {tokens}"))?;
     }
@@ -128,9 +140,9 @@ fn usage_lines(context: &Context, usage: &UsageTotals) -> Result<(), Failure> {
         Some(nano) => dollars(nano),
         None if usage.priced_nano_usd == 0 => "not known".to_owned(),
         None => format!(
-            "at least {}: the price of {} requests is not known",
+            "at least {}: the price of {} is not known",
             dollars(usage.priced_nano_usd),
-            usage.unpriced_requests
+            count(usage.unpriced_requests, "request", "requests")
         ),
     };
     context.line(&format!("{:<14} {cost}", "cost"))

@@ -1,5 +1,7 @@
 //! `logdump verify`: the whole check, and what to do about what it finds.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use sessionlog::log::{Finding, Severity};
 use sessionlog::projections::Liveness;
@@ -13,6 +15,9 @@ use crate::exit::{Exit, Failure};
 use crate::output::safe::safe;
 use crate::output::text::{count, size};
 use crate::output::{Context, Format, Paint, SCHEMA_VERSION};
+
+/// Findings of one code that people are told one by one.
+const TOLD: u64 = 3;
 
 /// Runs the command.
 ///
@@ -40,6 +45,9 @@ pub fn run(args: &VerifyArgs, context: &Context) -> Result<Exit, Failure> {
         }))?;
     } else if readers.is_empty() {
         context.note(&format!("there is no session in {}", store.path().display()));
+    } else {
+        let checked = count(u64::try_from(readers.len()).unwrap_or(u64::MAX), "session", "sessions");
+        context.note(&format!("{checked} checked: {}", exit.word()));
     }
     Ok(exit)
 }
@@ -118,7 +126,9 @@ fn next_step(code: &str, severity: Severity) -> &'static str {
         "segment.newer" | "frame.newer" | "record.newer" => {
             "Open the session with the newer version. This version reads what it can, and changes nothing."
         }
-        "footer.wrong" => "Nothing is lost: the index is rebuilt from the records whenever it does not match.",
+        "footer.wrong" => {
+            "Nothing is lost: the index is rebuilt from the records whenever it does not match."
+        }
         "law.broken" => {
             "Nothing to do: readers follow the first record. If this host wrote it, it is worth a bug report."
         }
@@ -128,6 +138,7 @@ fn next_step(code: &str, severity: Severity) -> &'static str {
         "segment.missing" | "segment.gap" | "segment.foreign" | "segment.name" | "segment.unsealed" => {
             "Bring the file back from a backup. All other records can still be read and exported."
         }
+        "frame.gap" => "The records at these positions are gone, unless a backup has them.",
         "context.illegal" => "This should not be possible: please report it, with the session's log.",
         "session.half_created" => "The directory can be removed: nothing was ever stored in it.",
         _ if severity >= Severity::Lost => {
@@ -169,13 +180,29 @@ fn human(context: &Context, checked: &Checked) -> Result<(), Failure> {
                 words.push("in use".to_owned());
             }
             context.line(&format!("{}  {verdict}  {}", checked.id, words.join(", ")))?;
-            let told = result.all().filter(|finding| finding.severity > Severity::Note);
-            told.into_iter().try_for_each(|finding| human_finding(context, finding))
+            findings(context, result)
         }
     }
 }
 
-fn human_finding(context: &Context, finding: &Finding) -> Result<(), Failure> {
+/// Findings one by one, and of those that come in crowds the first ones: what is missing breaks the laws of what follows.
+fn findings(context: &Context, result: &SessionVerification) -> Result<(), Failure> {
+    let mut told: BTreeMap<&str, u64> = BTreeMap::new();
+    for finding in result.all().filter(|finding| finding.severity > Severity::Note) {
+        let told = told.entry(finding.code).or_default();
+        *told = told.saturating_add(1);
+        if *told <= TOLD {
+            human_finding(context, finding, result.worst())?;
+        }
+    }
+    for (code, number) in told.into_iter().filter(|(_, number)| *number > TOLD) {
+        let more = count(number.saturating_sub(TOLD), "more finding", "more findings");
+        context.line(&format!("  … {more} of {code}: --json lists all"))?;
+    }
+    Ok(())
+}
+
+fn human_finding(context: &Context, finding: &Finding, worst: Option<Severity>) -> Result<(), Failure> {
     let paint = match finding.severity {
         Severity::Lost => Paint::Bad,
         Severity::Repairable | Severity::Warning => Paint::Warning,
@@ -197,7 +224,11 @@ fn human_finding(context: &Context, finding: &Finding) -> Result<(), Failure> {
     if !place.is_empty() {
         context.line(&context.paint(Paint::Dim, &format!("    at {}", safe(&place.join("; ")))))?;
     }
-    context.line(&format!("    → {}", next_step(finding.code, finding.severity)))
+    let next = match (finding.code, worst) {
+        ("law.broken", Some(Severity::Lost)) => "It may follow from what is missing.",
+        (code, _) => next_step(code, finding.severity),
+    };
+    context.line(&format!("    → {next}"))
 }
 
 fn as_json(checked: &Checked) -> Value {

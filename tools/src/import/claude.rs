@@ -122,7 +122,8 @@ impl<'s> ClaudeMapper<'s> {
         let node = self.node_of(line, record, &mut mapped);
         self.session.thread(node).last_time = stamp.timestamp;
         let is_message = matches!(line.kind.as_str(), Some("user" | "assistant"));
-        if is_message && line.uuid.filled().is_some_and(|uuid| self.session.thread(node).tree.has_said(uuid)) {
+        if is_message && line.uuid.filled().is_some_and(|uuid| self.session.thread(node).tree.has_said(uuid))
+        {
             mapped.kind = "duplicate".into();
             return mapped;
         }
@@ -209,7 +210,8 @@ impl Mapper for ClaudeMapper<'_> {
 
     fn notes(&mut self) -> Vec<String> {
         let unseen: usize = self.summaries.values().map(Vec::len).sum();
-        let unseen = (unseen > 0).then(|| format!("{unseen} titles belong to other sessions and name none here"));
+        let unseen =
+            (unseen > 0).then(|| format!("{unseen} titles belong to other sessions and name none here"));
         unseen.into_iter().collect()
     }
 }

@@ -100,8 +100,8 @@ impl Conversation {
         &mut self,
         result: ToolResult,
         source: &SourceIds,
-    ) -> Result<(CallFinished, KnownCall), ToolResult> {
-        let Some(known) = self.answer(&result.call_id) else { return Err(result) };
+    ) -> Result<(CallFinished, KnownCall), Box<ToolResult>> {
+        let Some(known) = self.answer(&result.call_id) else { return Err(Box::new(result)) };
         let ToolResult { call_id, flag, parts, audit } = result;
         let finished = CallFinished {
             call: known.call,

@@ -131,7 +131,8 @@ pub fn discover(paths: &[PathBuf], notes: &mut Vec<Note>) -> Result<Vec<SourceSe
     let mut looked_at = Vec::new();
     for file in found {
         match sniff(&file.path) {
-            Ok(sniffed) => looked_at.push(Looked { file, sniffed }),
+            // A prompt may be long, and there may be many files: it is looked up again where it is needed.
+            Ok(sniffed) => looked_at.push(Looked { file, sniffed: Sniffed { prompt: None, ..sniffed } }),
             Err(error) => note(notes, &file.label, format!("can't be read: {error}")),
         }
     }
@@ -214,10 +215,7 @@ fn note_others(looked_at: &[Looked], sessions: &[SourceSession], paths: &[PathBu
 }
 
 /// Gives sessions of the same id that are not copies of each other ids of their own. The first in `mains` keeps the id.
-fn tell_apart<'a>(
-    mains: Vec<(String, &'a Looked)>,
-    notes: &mut Vec<Note>,
-) -> Vec<(String, &'a Looked)> {
+fn tell_apart<'a>(mains: Vec<(String, &'a Looked)>, notes: &mut Vec<Note>) -> Vec<(String, &'a Looked)> {
     let mut told: Vec<(String, &'a Looked)> = Vec::new();
     let mut firsts: HashMap<String, usize> = HashMap::new();
     for (id, looked) in mains {

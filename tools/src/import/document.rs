@@ -64,7 +64,7 @@ pub(crate) fn outline(bytes: &[u8], lists: &[&str]) -> Option<Outline> {
 }
 
 /// The elements of a list, and where they end.
-fn elements(bytes: &[u8], start: usize) -> (Vec<Range<usize>>, usize, ListEnd) {
+pub(crate) fn elements(bytes: &[u8], start: usize) -> (Vec<Range<usize>>, usize, ListEnd) {
     let mut elements = Vec::new();
     let mut at = start;
     loop {
@@ -169,9 +169,13 @@ mod tests {
 
     #[test]
     fn elements_are_records_and_the_rest_is_the_last_one() {
-        let (all, around, list_end) = records("{\"a\": [1], \"messages\": [\n {\"x\":1},\n {\"y\":[2]} ], \"b\": 2}\n");
+        let (all, around, list_end) =
+            records("{\"a\": [1], \"messages\": [\n {\"x\":1},\n {\"y\":[2]} ], \"b\": 2}\n");
         assert_eq!(all, ["{\"x\":1}", "{\"y\":[2]}"]);
-        assert_eq!((around.as_str(), list_end), ("{\"a\": [1], \"messages\": [], \"b\": 2}\n", ListEnd::Present));
+        assert_eq!(
+            (around.as_str(), list_end),
+            ("{\"a\": [1], \"messages\": [], \"b\": 2}\n", ListEnd::Present)
+        );
         assert_eq!(records("{\"messages\":[]}").0.len(), 0);
     }
 

@@ -52,9 +52,9 @@ pub fn import_session(
     let mut run = Run::new(session, progress, report)?;
     match source.format {
         SourceFormat::ClaudeCode => claude::import(source, &mut run)?,
-        SourceFormat::RecursiveSession
-        | SourceFormat::RecursiveLegacy
-        | SourceFormat::RecursiveMessages => recursive::import(source, &mut run)?,
+        SourceFormat::RecursiveSession | SourceFormat::RecursiveLegacy | SourceFormat::RecursiveMessages => {
+            recursive::import(source, &mut run)?;
+        }
     }
     let (outcome, appended) = run.finish()?;
     report.sessions.push(SessionReport {
@@ -104,7 +104,11 @@ fn open(file: &SourceFile) -> Result<File, ImportError> {
 }
 
 /// Reads a document whole; `None` if it is too long or no such document, which is noted.
-fn open_document(file: &SourceFile, lists: &[&str], run: &mut Run<'_>) -> Result<Option<Document>, ImportError> {
+fn open_document(
+    file: &SourceFile,
+    lists: &[&str],
+    run: &mut Run<'_>,
+) -> Result<Option<Document>, ImportError> {
     let Some(bytes) = read_whole(file, DOCUMENT_LEN_MAX, run)? else { return Ok(None) };
     let document = Document::new(bytes, lists);
     if document.is_none() {

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use sessionlog_codec::RawBytes;
 use sessionlog_codec::ids::{InvocationId, SessionId, Timestamp};
@@ -33,51 +34,20 @@ impl Text<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("anything")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Some(Cow::Borrowed(text))))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Some(Cow::Owned(text.to_owned()))))
-            }
-            fn visit_bool<E>(self, _: bool) -> Result<Text<'de>, E> {
-                Ok(Text(None))
-            }
+        let json = <&'de RawValue>::deserialize(deserializer)?.get();
+        let inner = json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        Ok(Self(match inner {
+            Some(inner) if !inner.contains('\\') => Some(Cow::Borrowed(inner)),
+            Some(_) => serde_json::from_str(json).ok().map(Cow::Owned),
             // A number where a text should be is kept in its digits: epoch times and numeric ids.
-            fn visit_i64<E>(self, number: i64) -> Result<Text<'de>, E> {
-                Ok(Text(Some(Cow::Owned(number.to_string()))))
-            }
-            fn visit_u64<E>(self, number: u64) -> Result<Text<'de>, E> {
-                Ok(Text(Some(Cow::Owned(number.to_string()))))
-            }
-            fn visit_f64<E>(self, number: f64) -> Result<Text<'de>, E> {
-                Ok(Text(Some(Cow::Owned(number.to_string()))))
-            }
-            fn visit_unit<E>(self) -> Result<Text<'de>, E> {
-                Ok(Text(None))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Text<'de>, A::Error> {
-                while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Text(None))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Text<'de>, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Text(None))
-            }
-        }
-        deserializer.deserialize_any(Any)
+            None => json.starts_with(|c: char| c == '-' || c.is_ascii_digit()).then_some(Cow::Borrowed(json)),
+        }))
     }
 }
 
 /// A JSON object, its values unread, in its own order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct Object<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Object<'a> {
     /// The object in `raw`, if it is one.
@@ -105,7 +75,7 @@ impl<'a> Object<'a> {
     /// The object without some of its keys; `None` if nothing is left.
     pub(crate) fn without(&self, keys: &[&str]) -> Option<RawBytes> {
         let mut json = String::new();
-        for (name, value) in self.0.iter().filter(|(name, _)| !keys.contains(&&**name)) {
+        for (name, value) in self.0.iter().filter(|(name, _)| !keys.contains(&name.as_str())) {
             json.push(if json.is_empty() { '{' } else { ',' });
             json.push_str(&serde_json::to_string(name).ok()?);
             json.push(':');
@@ -126,8 +96,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
                 let mut entries = Vec::new();
-                while let Some((Text(name), value)) = map.next_entry::<Text<'de>, &RawValue>()? {
-                    entries.push((name.unwrap_or_default(), value));
+                while let Some(entry) = map.next_entry()? {
+                    if entries.len() == FEW_MAX {
+                        return Err(A::Error::invalid_length(FEW_MAX, &self));
+                    }
+                    entries.push(entry);
                 }
                 Ok(Object(entries))
             }
@@ -167,9 +140,40 @@ pub(crate) fn part<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<
     object(raw?.get())
 }
 
-/// Decodes a part of a line that is a list.
+/// Decodes a part of a line that is a list, if it is not absurdly long.
 pub(crate) fn list<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<Vec<T>> {
-    serde_json::from_str(raw?.get()).ok()
+    serde_json::from_str::<Few<T>>(raw?.get()).ok().map(|few| few.0)
+}
+
+/// The most elements of a list, or keys of an object, that are decoded. A line full of tiny ones would take up many
+/// times its own size.
+const FEW_MAX: usize = 1 << 14;
+
+/// A list that is not absurdly long.
+struct Few<T>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+            type Value = Few<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a short list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Few<T>, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = seq.next_element()? {
+                    if elements.len() == FEW_MAX {
+                        return Err(A::Error::invalid_length(FEW_MAX, &self));
+                    }
+                    elements.push(element);
+                }
+                Ok(Few(elements))
+            }
+        }
+        deserializer.deserialize_seq(List(PhantomData))
+    }
 }
 
 /// A count of tokens. Negative counts are 0, fractions are cut off; anything but a number is nothing.
@@ -271,6 +275,8 @@ mod tests {
             (r#"{"a":{"b":[]}}"#, None),
             (r#"{"a":true}"#, None),
             (r#"{"a":17}"#, Some("17")),
+            (r#"{"a":-1e999}"#, Some("-1e999")),
+            (r#"{"a":"x\ny"}"#, Some("x\ny")),
             (r#"{}"#, None),
         ] {
             assert_eq!(serde_json::from_str::<Line<'_>>(json).unwrap().a.as_str(), text, "{json}");
@@ -281,7 +287,8 @@ mod tests {
 
     #[test]
     fn an_object_keeps_what_is_not_known() {
-        let raw: &RawValue = serde_json::from_str(r#"{"a":1,"b":"x","c":null,"a":[2],"d":{"e":true}}"#).unwrap();
+        let raw: &RawValue =
+            serde_json::from_str(r#"{"a":1,"b":"x","c":null,"a":[2],"d":{"e":true}}"#).unwrap();
         let object = Object::of(raw).unwrap();
         assert_eq!(object.get("a").unwrap().get(), "[2]");
         assert_eq!((object.text("b").as_deref(), object.text("a")), (Some("x"), None));
@@ -289,6 +296,16 @@ mod tests {
         assert_eq!(object.without(&["a", "c"]).unwrap(), r#"{"b":"x","d":{"e":true}}"#.into());
         assert_eq!(object.without(&["a", "b", "c", "d"]), None);
         assert!(Object::of(serde_json::from_str("[1]").unwrap()).is_none());
+    }
+
+    #[test]
+    fn absurdly_long_lists_are_not_decoded() {
+        let json = format!("[{}1]", "1,".repeat(FEW_MAX - 1));
+        let raw: &RawValue = serde_json::from_str(&json).unwrap();
+        assert_eq!(list::<u8>(Some(raw)).unwrap().len(), FEW_MAX);
+        let json = format!("[{}1]", "1,".repeat(FEW_MAX));
+        let raw: &RawValue = serde_json::from_str(&json).unwrap();
+        assert_eq!(list::<u8>(Some(raw)), None);
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use sessionlog_codec::ids::Timestamp;
+use sessionlog_codec::ids::{SessionId, Timestamp};
 
-use super::document::{Outline, outline};
+use super::document::{Outline, elements, outline};
 use super::lines::{Lines, Records};
 use super::loose::{Flag, Text, object, part, time};
 use super::split::{What, text_of};
@@ -58,8 +58,11 @@ pub(crate) enum FileKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Sniffed {
     pub(crate) kind: FileKind,
+    /// Whether a line of the conversation was seen. Others may stand in any of a session's files.
+    pub(crate) is_decided: bool,
     /// The session it says it belongs to. Of a file that says several: the first.
     pub(crate) session_id: Option<String>,
+    pub(crate) stream_session_id: Option<String>,
     pub(crate) agent_id: Option<String>,
     /// The first text of the user.
     pub(crate) prompt: Option<String>,
@@ -72,7 +75,9 @@ impl Sniffed {
     fn new(kind: FileKind) -> Self {
         Self {
             kind,
+            is_decided: false,
             session_id: None,
+            stream_session_id: None,
             agent_id: None,
             prompt: None,
             facts: SessionFacts::default(),
@@ -91,6 +96,9 @@ struct Head<'a> {
     subtype: Text<'a>,
     #[serde(borrow, default)]
     session_id: Text<'a>,
+    /// What streams for other programs call it.
+    #[serde(borrow, default, rename = "session_id")]
+    stream_session_id: Text<'a>,
     #[serde(borrow, default)]
     uuid: Text<'a>,
     #[serde(borrow, default)]
@@ -222,7 +230,8 @@ pub(crate) fn sniff(path: &Path) -> io::Result<Sniffed> {
     if let Some(document) = sniff_document(&head) {
         return Ok(document);
     }
-    sniff_lines(head.as_slice().chain(file))
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    sniff_lines(head.as_slice().chain(file), stem)
 }
 
 fn read_up_to(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
@@ -244,8 +253,17 @@ pub(crate) const CLAUDE_LISTS: &[&str] = &["loglines"];
 pub(crate) const RECURSIVE_LISTS: &[&str] = &["transcript", "messages"];
 
 fn sniff_document(head: &[u8]) -> Option<Sniffed> {
-    if outline(head, CLAUDE_LISTS).is_some() {
-        return Some(Sniffed::new(FileKind::ClaudeDocument));
+    if let Some(outline) = outline(head, CLAUDE_LISTS) {
+        let mut sniffed = Sniffed::new(FileKind::ClaudeDocument);
+        sniffed.is_decided = true;
+        for range in elements(head, outline.start).0.into_iter().take(SNIFF_RECORDS_MAX) {
+            let bytes = head.get(range).unwrap_or_default();
+            sniffed.first.get_or_insert_with(|| blake3::hash(bytes));
+            if let Some(head) = object(&text_of(bytes)) {
+                learn(&mut sniffed, &head, "");
+            }
+        }
+        return Some(sniffed);
     }
     if let Some(outline) = outline(head, RECURSIVE_LISTS) {
         return sniff_recursive_document(head, &outline);
@@ -299,10 +317,12 @@ fn sniff_recursive_document(head: &[u8], outline: &Outline) -> Option<Sniffed> {
     Some(sniffed)
 }
 
-fn sniff_lines(source: impl Read) -> io::Result<Sniffed> {
+/// `stem` is what the file is called. Where it is a UUID that a line names as its session, it is the session's id: a file
+/// may begin with lines of the session that it was resumed from.
+fn sniff_lines(source: impl Read, stem: &str) -> io::Result<Sniffed> {
+    let may_be_named = stem.parse::<SessionId>().is_ok();
     let mut lines = Lines::with_piece_max(source.take(SNIFF_BYTES_MAX), SNIFF_LINE_MAX);
     let mut sniffed = Sniffed::new(FileKind::Other);
-    let mut is_decided = false;
     for _ in 0..SNIFF_RECORDS_MAX {
         let Some(record) = lines.next()? else { break };
         if !matches!(record.what, What::Unchecked | What::Value) {
@@ -320,29 +340,39 @@ fn sniff_lines(source: impl Read) -> io::Result<Sniffed> {
             continue;
         }
         sniffed.first.get_or_insert_with(|| blake3::hash(record.bytes));
-        if !is_decided {
+        if !sniffed.is_decided {
             sniffed.kind = kind;
-            is_decided = head.is_decisive();
+            sniffed.is_decided = head.is_decisive();
         }
-        learn(&mut sniffed, &head);
-        if is_decided && is_complete(&sniffed) {
+        learn(&mut sniffed, &head, stem);
+        let is_named = !may_be_named || sniffed.session_id.as_deref() == Some(stem);
+        if sniffed.is_decided && is_named && is_complete(&sniffed) {
             break;
         }
+    }
+    if sniffed.session_id.is_none() {
+        sniffed.session_id = sniffed.stream_session_id.take();
     }
     Ok(sniffed)
 }
 
-fn learn(sniffed: &mut Sniffed, head: &Head<'_>) {
+fn learn(sniffed: &mut Sniffed, head: &Head<'_>, stem: &str) {
     let fill = |place: &mut Option<String>, text: &Text<'_>| {
         if place.is_none() {
             *place = text.owned();
         }
     };
     fill(&mut sniffed.session_id, &head.session_id);
+    if head.session_id.filled() == Some(stem) {
+        sniffed.session_id = Some(stem.to_owned());
+    }
     fill(&mut sniffed.agent_id, &head.agent_id);
     fill(&mut sniffed.facts.cwd, &head.cwd);
     fill(&mut sniffed.facts.agent_version, &head.version);
     sniffed.facts.began = sniffed.facts.began.or_else(|| time(&head.timestamp));
+    if head.session_id.filled().is_none() {
+        fill(&mut sniffed.stream_session_id, &head.stream_session_id);
+    }
     let message: MessageHead<'_> = part(head.message).unwrap_or_default();
     match head.kind.as_str() {
         Some("assistant") if message.model.as_str() != Some("<synthetic>") => {

@@ -63,6 +63,9 @@ pub(crate) fn value_end(bytes: &[u8]) -> Result<usize, usize> {
     }
 }
 
+/// The most spans of one line: a line is one record, or two or three by accident.
+const SPANS_MAX: usize = 1 << 14;
+
 /// Splits a line into the values that it holds and the spans between them.
 pub(crate) fn split(line: &[u8], line_end: LineEnd) -> Vec<Span> {
     let mut spans = Vec::new();
@@ -75,6 +78,12 @@ pub(crate) fn split(line: &[u8], line_end: LineEnd) -> Vec<Span> {
         }
         let (start, end) = (at + content.start, at + content.end);
         let rest = line.get(start..end).unwrap_or_default();
+        if spans.len() == SPANS_MAX {
+            let is_whole = line_end == LineEnd::Present;
+            let what = if is_whole { What::Damaged("too many values in a line") } else { What::Unterminated };
+            spans.push(Span { range: start..end, what });
+            return spans;
+        }
         match value_end(rest) {
             // `12` may become `123`: only what closes itself is whole without a line end.
             Ok(len) if len == rest.len() && line_end == LineEnd::Missing && !closes_itself(rest) => {
@@ -193,7 +202,11 @@ fn whole_surrogates(text: &str) -> Cow<'_, str> {
 /// The code unit of a `uXXXX` that follows a backslash.
 fn escaped_unit(after: &str) -> Option<u16> {
     let digits = after.strip_prefix('u')?.get(..4)?;
-    digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| u16::from_str_radix(digits, 16).ok()).flatten()
+    digits
+        .bytes()
+        .all(|digit| digit.is_ascii_hexdigit())
+        .then(|| u16::from_str_radix(digits, 16).ok())
+        .flatten()
 }
 
 #[cfg(test)]
@@ -253,6 +266,12 @@ mod tests {
             spans("{\"a\":1}\0\0", LineEnd::Missing),
             [("{\"a\":1}", What::Value), ("\0\0", What::Zeros)]
         );
+    }
+
+    #[test]
+    fn a_line_holds_a_bounded_number_of_values() {
+        let line = "{}".repeat(SPANS_MAX + 2);
+        assert_eq!(split(line.as_bytes(), LineEnd::Present).len(), SPANS_MAX + 1);
     }
 
     #[test]

@@ -308,10 +308,10 @@ mod tests {
             ("u2b", Some("a1"), Prompt),
             ("u3b", Some("a2"), Prompt),
         ]);
-        assert_eq!(branches.iter().map(|(_, branch)| branch.reason).collect::<Vec<_>>(), [
-            HeadReason::Rewind,
-            HeadReason::Branch
-        ]);
+        assert_eq!(
+            branches.iter().map(|(_, branch)| branch.reason).collect::<Vec<_>>(),
+            [HeadReason::Rewind, HeadReason::Branch]
+        );
         assert_eq!(tree.live, [range(1, 4), range(7, 7)]);
     }
 

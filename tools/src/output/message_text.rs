@@ -143,7 +143,8 @@ impl<'a> Messages<'a> {
         let number = number.map(|number| format!(" #{number}")).unwrap_or_default();
         let model = model.map(|model| format!(" · {}", safe(model))).unwrap_or_default();
         let role = self.context.paint(paint, role_word(role));
-        self.context.line(&format!("{role}{}", self.context.paint(Paint::Dim, &format!("{number}{model}{tail}"))))
+        self.context
+            .line(&format!("{role}{}", self.context.paint(Paint::Dim, &format!("{number}{model}{tail}"))))
     }
 
     fn result_heading(

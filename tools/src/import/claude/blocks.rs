@@ -6,7 +6,7 @@ use sessionlog_codec::event::{
 };
 
 use crate::import::conversation::ToolResult;
-use crate::import::loose::Object;
+use crate::import::loose::{Object, list};
 
 /// What a message holds.
 #[derive(Debug, Default)]
@@ -48,8 +48,12 @@ impl Content {
             }
             return Some(content);
         }
-        for block in serde_json::from_str::<Vec<&RawValue>>(json).ok()? {
-            content.add(within, block);
+        if !json.starts_with('[') {
+            return None;
+        }
+        match list::<&RawValue>(raw) {
+            Some(blocks) => blocks.into_iter().for_each(|block| content.add(within, block)),
+            None => content.parts.extend(raw.map(as_received)),
         }
         Some(content)
     }
@@ -163,12 +167,15 @@ mod tests {
             r#"[{"type":"thinking","thinking":"abc","signature":"sig"},{"type":"thinking","thinking":"abc"},
                 {"type":"thinking","thinking":"","signature":""},{"type":"redacted_thinking","data":"xyz"}]"#,
         );
-        assert_eq!(content.parts, [
-            reasoning("abc", ReasoningForm::Signed(Some("sig".to_owned()))),
-            reasoning("abc", ReasoningForm::Signed(None)),
-            reasoning("", ReasoningForm::Signed(None)),
-            reasoning("", ReasoningForm::Opaque("xyz".to_owned())),
-        ]);
+        assert_eq!(
+            content.parts,
+            [
+                reasoning("abc", ReasoningForm::Signed(Some("sig".to_owned()))),
+                reasoning("abc", ReasoningForm::Signed(None)),
+                reasoning("", ReasoningForm::Signed(None)),
+                reasoning("", ReasoningForm::Opaque("xyz".to_owned())),
+            ]
+        );
     }
 
     #[test]
@@ -186,14 +193,18 @@ mod tests {
     #[test]
     fn unknown_and_broken_blocks_stay_as_they_are() {
         let server = r#"{"type":"server_tool_use","id":"s","input":{}}"#;
-        let content = read(&format!(r#"[{server},"bare",7,{{"type":"text"}},{{"type":"image","source":1}}]"#));
-        assert_eq!(content.parts, [
-            Part::Raw(server.into()),
-            Part::text("bare"),
-            Part::Raw("7".into()),
-            Part::Raw(r#"{"type":"text"}"#.into()),
-            Part::Raw(r#"{"type":"image","source":1}"#.into()),
-        ]);
+        let content =
+            read(&format!(r#"[{server},"bare",7,{{"type":"text"}},{{"type":"image","source":1}}]"#));
+        assert_eq!(
+            content.parts,
+            [
+                Part::Raw(server.into()),
+                Part::text("bare"),
+                Part::Raw("7".into()),
+                Part::Raw(r#"{"type":"text"}"#.into()),
+                Part::Raw(r#"{"type":"image","source":1}"#.into()),
+            ]
+        );
         assert!(Content::read(Some(serde_json::from_str("{}").unwrap())).is_none());
         assert!(Content::read(None).is_none());
     }
@@ -210,7 +221,9 @@ mod tests {
         let [text, blocks, none, odd] = content.results.as_slice() else { panic!("{content:?}") };
         assert_eq!((text.parts.as_slice(), text.flag), ([Part::text("out")].as_slice(), ResultFlag::Normal));
         assert_eq!(blocks.flag, ResultFlag::Error);
-        assert!(matches!(&blocks.parts[1], Part::Image(Media { source: MediaSource::Base64(data), .. }) if data == "aGk="));
+        assert!(
+            matches!(&blocks.parts[1], Part::Image(Media { source: MediaSource::Base64(data), .. }) if data == "aGk=")
+        );
         assert!(none.parts.is_empty());
         assert_eq!(odd.parts, [Part::Raw(r#"{"odd":1}"#.into())]);
     }

@@ -124,6 +124,19 @@ impl Children {
         self.last
     }
 
+    /// The node that an agent has.
+    pub(in crate::import) fn known_node(&self, source_id: &str) -> Option<NodeId> {
+        self.nodes.get(source_id).copied()
+    }
+
+    /// Takes back the number that [`Self::node`] gave last, since nothing came of it.
+    pub(in crate::import) fn release(&mut self, source_id: &str) {
+        if self.nodes.get(source_id) == Some(&self.last) {
+            self.nodes.remove(source_id);
+            self.last = NodeId(self.last.0.saturating_sub(1));
+        }
+    }
+
     /// Where an agent was called from, as far as the files read so far say.
     pub(in crate::import) fn link(&self, source_id: &str) -> Option<&Link> {
         self.links.get(source_id)
@@ -131,7 +144,8 @@ impl Children {
 
     /// Whether the call of an agent has its final result.
     pub(in crate::import) fn is_finished(&self, source_id: &str, link: &Link) -> bool {
-        let done = |call| self.spawns.get(&(link.parent, call)).is_some_and(|it| it.state == SpawnState::Done);
+        let done =
+            |call| self.spawns.get(&(link.parent, call)).is_some_and(|it| it.state == SpawnState::Done);
         self.notified.contains(source_id) || link.call.is_some_and(done)
     }
 
@@ -236,9 +250,11 @@ struct AgentResult<'a> {
 impl Session {
     /// Where a child was called from: by its own files, or by what its parent's say.
     pub(in crate::import) fn link_of(&self, source_id: &str, facts: &ChildFacts) -> Link {
-        let named = facts.parent_agent_id.as_ref().and_then(|parent| self.children.nodes.get(parent)).copied();
+        let named =
+            facts.parent_agent_id.as_ref().and_then(|parent| self.children.nodes.get(parent)).copied();
         if let Some(call_id) = &facts.tool_use_id {
-            let mut nodes: Vec<_> = named.map_or_else(|| self.threads.keys().copied().collect(), |it| vec![it]);
+            let mut nodes: Vec<_> =
+                named.map_or_else(|| self.threads.keys().copied().collect(), |node| vec![node]);
             nodes.sort_unstable();
             for parent in nodes {
                 let known = self.threads.get(&parent).and_then(|thread| thread.conversation.find(call_id));
@@ -277,7 +293,11 @@ impl ClaudeMapper<'_> {
         }
         let keys = [line.uuid.filled(), line.parent_uuid.filled()];
         let known = keys.into_iter().flatten().find_map(|uuid| self.sidechains.get(&Key::of(uuid)).copied());
-        let node = known.unwrap_or_else(|| self.open_sidechain(line, record, mapped));
+        let node = match known {
+            Some(node) => node,
+            None if line.message.is_some() => self.open_sidechain(line, record, mapped),
+            None => return own,
+        };
         if let Some(uuid) = line.uuid.filled() {
             self.sidechains.insert(Key::of(uuid), node);
         }
@@ -307,8 +327,7 @@ impl ClaudeMapper<'_> {
         {
             spawn.sidechain = Some(node);
         }
-        let facts =
-            ChildFacts { prompt, working_directory: line.cwd.owned(), ..ChildFacts::default() };
+        let facts = ChildFacts { prompt, working_directory: line.cwd.owned(), ..ChildFacts::default() };
         let opened = self.session.children.opened(node, &source_id, &link, facts);
         mapped.push(link.parent, opened);
         node
@@ -326,8 +345,7 @@ impl ClaudeMapper<'_> {
         let children = &mut self.session.children;
         let is_spawn = children.spawns.contains_key(&(node, call));
         let result = line.tool_use_result.map(RawValue::get).filter(|json| json.contains("\"agentId\""));
-        let result: AgentResult<'_> =
-            result.and_then(object).unwrap_or_default();
+        let result: AgentResult<'_> = result.and_then(object).unwrap_or_default();
         let agent_id = result.agent_id.owned().or_else(|| {
             let text = first_text(parts).filter(|_| is_spawn)?;
             let (_, rest) = text.split_once("agentId: ")?;
@@ -357,7 +375,9 @@ impl ClaudeMapper<'_> {
         if !line.data.is_some_and(|data| data.get().contains("\"agentId\"")) {
             return;
         }
-        let Some(agent_id) = part::<Data<'_>>(line.data).and_then(|data| data.agent_id.owned()) else { return };
+        let Some(agent_id) = part::<Data<'_>>(line.data).and_then(|data| data.agent_id.owned()) else {
+            return;
+        };
         let Some(known) = self.session.thread(node).conversation.find(call_id) else { return };
         let link = Link { parent: node, call: Some(known.call), call_id: Some(call_id.to_owned()) };
         self.session.children.links.entry(agent_id).or_insert(link);

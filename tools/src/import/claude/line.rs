@@ -158,7 +158,9 @@ mod tests {
         );
         let expected = Usage { input: 4, cache_read: 2, cache_write: 3, output: 9, reasoning: 5 };
         assert_eq!(usage(Some(&full)), Some(expected));
-        let odd = raw(r#"{"input_tokens":-4,"output_tokens":9.7,"cache_read_input_tokens":null,"output_tokens_details":7}"#);
+        let odd = raw(
+            r#"{"input_tokens":-4,"output_tokens":9.7,"cache_read_input_tokens":null,"output_tokens_details":7}"#,
+        );
         assert_eq!(usage(Some(&odd)), Some(Usage { output: 9, ..Usage::default() }));
         assert_eq!(usage(Some(&raw("7"))), None);
         assert_eq!(usage(None), None);

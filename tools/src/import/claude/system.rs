@@ -7,7 +7,7 @@ use sessionlog_codec::ids::NodeId;
 
 use super::line::Line;
 use super::{Boundary, ClaudeMapper, Thread, source_of};
-use crate::import::loose::{Text, count, part};
+use crate::import::loose::{Text, count, list, part};
 use crate::import::mapper::Mapped;
 use crate::import::tree::add_to_ranges;
 
@@ -32,7 +32,7 @@ struct CompactMetadata<'a> {
 #[derive(Deserialize)]
 struct PreservedMessages<'a> {
     #[serde(borrow)]
-    uuids: Vec<Text<'a>>,
+    uuids: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -49,8 +49,8 @@ struct PreservedSegment<'a> {
 struct MicrocompactMetadata<'a> {
     #[serde(borrow)]
     tokens_saved: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    compacted_tool_ids: Vec<Text<'a>>,
+    #[serde(borrow)]
+    compacted_tool_ids: Option<&'a RawValue>,
 }
 
 impl ClaudeMapper<'_> {
@@ -81,7 +81,8 @@ impl ClaudeMapper<'_> {
     fn trimmed(&mut self, node: NodeId, line: &Line<'_>, mapped: &mut Mapped) {
         let Some(metadata) = part::<MicrocompactMetadata<'_>>(line.microcompact_metadata) else { return };
         let conversation = &self.session.thread(node).conversation;
-        let ids = metadata.compacted_tool_ids.iter().filter_map(Text::filled);
+        let ids: Vec<Text<'_>> = list(metadata.compacted_tool_ids).unwrap_or_default();
+        let ids = ids.iter().filter_map(Text::filled);
         let calls: Vec<_> = ids.filter_map(|id| conversation.find(id)).map(|known| known.call).collect();
         if calls.is_empty() {
             return;
@@ -99,7 +100,8 @@ impl ClaudeMapper<'_> {
 /// The messages that a compaction keeps verbatim. If one of them is not in the file, it is left out.
 fn kept(thread: &Thread, metadata: &CompactMetadata<'_>) -> Vec<MessageRange> {
     if let Some(preserved) = part::<PreservedMessages<'_>>(metadata.preserved_messages) {
-        let uuids = preserved.uuids.iter().filter_map(Text::filled);
+        let uuids: Vec<Text<'_>> = list(preserved.uuids).unwrap_or_default();
+        let uuids = uuids.iter().filter_map(Text::filled);
         let mut messages: Vec<_> = uuids.filter_map(|uuid| thread.tree.message(uuid)).collect();
         messages.sort_unstable();
         let mut ranges = Vec::new();

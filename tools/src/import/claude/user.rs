@@ -150,7 +150,8 @@ impl ClaudeMapper<'_> {
         if attachment.kind.as_str() != Some("queued_command") || is_known {
             return;
         }
-        let Some(content) = Content::read(attachment.prompt).filter(|content| content.text().is_some()) else {
+        let Some(content) = Content::read(attachment.prompt).filter(|content| content.text().is_some())
+        else {
             return;
         };
         let place = self.enter(node, line, Sibling::Other, mapped);

@@ -3,14 +3,25 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use sessionlog_codec::ids::SessionId;
+
 use super::{FileRole, Looked, SourceFormat, SourceSession, note, tell_apart};
 use crate::import::loose::session_id;
 use crate::import::report::Note;
 use crate::import::sniff::{FileKind, SessionFacts};
 
 pub(super) fn sessions(looked_at: &[Looked], notes: &mut Vec<Note>) -> Vec<SourceSession> {
-    let is_main = |looked: &&Looked| looked.is(FileKind::ClaudeMain) || looked.is(FileKind::ClaudeDocument);
-    let mut mains: Vec<_> = looked_at.iter().filter(is_main).map(|looked| (main_id(looked), looked)).collect();
+    let mut mains = Vec::new();
+    for looked in looked_at {
+        if looked.is(FileKind::ClaudeMain) || looked.is(FileKind::ClaudeDocument) {
+            match main_id(looked) {
+                Some(id) => mains.push((id, looked)),
+                None => {
+                    note(notes, &looked.file.label, "holds no line of a conversation yet, so it was skipped");
+                }
+            }
+        }
+    }
     // A file that is named like its session goes before one that merely says so.
     mains.sort_by_key(|(id, looked)| (looked.stem() != *id, looked.file.path.clone()));
     let mut sessions: BTreeMap<String, SourceSession> = BTreeMap::new();
@@ -20,13 +31,15 @@ pub(super) fn sessions(looked_at: &[Looked], notes: &mut Vec<Note>) -> Vec<Sourc
         session.files.push(main.file.as_role(role));
         session.facts = main.sniffed.facts.clone();
     }
+    let by_path: HashMap<&Path, &Looked> =
+        looked_at.iter().map(|looked| (looked.file.path.as_path(), looked)).collect();
     let mut homes: HashMap<&Path, String> = HashMap::new();
     for child in looked_at.iter().filter(|looked| looked.is(FileKind::ClaudeChild)) {
         let Some(agent_id) = child.sniffed.agent_id.clone() else { continue };
         let id = child.sniffed.session_id.clone().unwrap_or_else(|| child.stem());
         let session = sessions.entry(id.clone()).or_insert_with(|| new_session(id.clone()));
         homes.insert(child.directory(), id);
-        add_child(session, child, agent_id, looked_at, notes);
+        add_child(session, child, agent_id, &by_path, notes);
     }
     for journal in looked_at.iter().filter(|looked| looked.is(FileKind::ClaudeJournal)) {
         match homes.get(journal.directory()).and_then(|id| sessions.get_mut(id)) {
@@ -37,9 +50,13 @@ pub(super) fn sessions(looked_at: &[Looked], notes: &mut Vec<Note>) -> Vec<Sourc
     sessions.into_values().collect()
 }
 
-/// The session that a file is of: the one it is named for, if its lines agree or don't say.
-fn main_id(looked: &Looked) -> String {
-    looked.sniffed.session_id.clone().unwrap_or_else(|| looked.stem())
+/// The session that a file is of: the one that its lines name, else the one it is named for. Before the first line of the
+/// conversation a child's file looks like its parent's: then the name has to agree.
+fn main_id(looked: &Looked) -> Option<String> {
+    let stem = looked.stem();
+    let id = looked.sniffed.session_id.clone().unwrap_or_else(|| stem.clone());
+    let is_named = id == stem && id.parse::<SessionId>().is_ok();
+    (looked.sniffed.is_decided || is_named).then_some(id)
 }
 
 fn new_session(id: String) -> SourceSession {
@@ -56,7 +73,7 @@ fn add_child(
     session: &mut SourceSession,
     child: &Looked,
     agent_id: String,
-    looked_at: &[Looked],
+    by_path: &HashMap<&Path, &Looked>,
     notes: &mut Vec<Note>,
 ) {
     let is_same = |role: &FileRole| matches!(role, FileRole::Child { agent_id: id } if *id == agent_id);
@@ -69,11 +86,7 @@ fn add_child(
         session.facts = SessionFacts { model: None, ..child.sniffed.facts.clone() };
     }
     session.files.push(child.file.as_role(FileRole::Child { agent_id: agent_id.clone() }));
-    let meta_name = format!("{}.meta.json", child.stem());
-    let meta = looked_at
-        .iter()
-        .find(|looked| looked.directory() == child.directory() && looked.name() == meta_name);
-    if let Some(meta) = meta {
+    if let Some(meta) = by_path.get(child.file.path.with_extension("meta.json").as_path()) {
         session.files.push(meta.file.as_role(FileRole::ChildMeta { agent_id }));
     }
 }

@@ -75,11 +75,8 @@ fn session(format: SourceFormat, id: String, main: &Looked, siblings: &[&Looked]
         files.push(main.file.as_role(if is_document { FileRole::Document } else { FileRole::Main }));
     }
     // Metadata last: it tells the end.
-    let roles = [
-        ("checkpoints.jsonl", FileRole::Checkpoints),
-        ("cost.json", FileRole::Cost),
-        (META, FileRole::Meta),
-    ];
+    let roles =
+        [("checkpoints.jsonl", FileRole::Checkpoints), ("cost.json", FileRole::Cost), (META, FileRole::Meta)];
     for (name, role) in roles.into_iter().filter(|_| is_whole) {
         let Some(sibling) = siblings.iter().find(|sibling| sibling.name() == name) else { continue };
         if role == FileRole::Meta && sibling.is(FileKind::RecursiveMeta) {
@@ -89,11 +86,5 @@ fn session(format: SourceFormat, id: String, main: &Looked, siblings: &[&Looked]
         }
         files.push(sibling.file.as_role(role));
     }
-    SourceSession {
-        format,
-        session_id: session_id(format.agent(), &id),
-        agent_session_id: id,
-        files,
-        facts,
-    }
+    SourceSession { format, session_id: session_id(format.agent(), &id), agent_session_id: id, files, facts }
 }

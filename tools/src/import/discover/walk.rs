@@ -8,7 +8,7 @@ use super::{DiscoverError, Found, note};
 use crate::import::report::Note;
 
 /// Directories that hold no sessions, and much else.
-const SKIPPED: &[&str] = &[".git", "node_modules", "shadow-git", "target"];
+const SKIPPED: &[&str] = &[".git", "node_modules", "shadow-git"];
 
 /// Finds the regular files at or below `root`.
 pub(super) fn walk(root: &Path, found: &mut Vec<Found>, notes: &mut Vec<Note>) -> Result<(), DiscoverError> {

@@ -1,9 +1,10 @@
 //! Imports a Claude Code session: its own file first, then each child behind its parent.
 
+use std::collections::VecDeque;
 use std::path::Path;
 
 use sessionlog_codec::event::{NewEvent, NodeSettled, NodeStatus};
-use sessionlog_codec::ids::NodeId;
+use sessionlog_codec::ids::{NodeId, Timestamp};
 
 use super::feed::{Content, Run, Source};
 use super::{ImportError, first_time, open, open_document, read_whole};
@@ -47,7 +48,7 @@ pub(super) fn import(source: &SourceSession, run: &mut Run<'_>) -> Result<(), Im
         };
         let fed = open(file)
             .and_then(|opened| run.feed(&to, known, &mut Lines::new(opened), &mut RawOnly::new("journal")));
-        forgive(fed, file, run)?;
+        forgive(fed.map(drop), file, run)?;
     }
     Ok(())
 }
@@ -76,7 +77,7 @@ fn main_file(
 ) -> Result<(), ImportError> {
     let known = run.known_source(MAIN, NodeId::ROOT, None);
     let mut mapper = ClaudeMapper::new(session, File::Main, first_time(source, &file.path));
-    run.feed(&to_root(file), known, &mut Lines::new(open(file)?), &mut mapper)
+    run.feed(&to_root(file), known, &mut Lines::new(open(file)?), &mut mapper).map(drop)
 }
 
 fn main_document(
@@ -88,7 +89,7 @@ fn main_document(
     let Some(mut document) = open_document(file, CLAUDE_LISTS, run)? else { return Ok(()) };
     let known = run.known_source(MAIN, NodeId::ROOT, None);
     let mut mapper = ClaudeMapper::new(session, File::Main, first_time(source, &file.path));
-    run.feed(&to_root(file), known, &mut document, &mut mapper)
+    run.feed(&to_root(file), known, &mut document, &mut mapper).map(drop)
 }
 
 fn import_children(
@@ -96,24 +97,50 @@ fn import_children(
     session: &mut Session,
     run: &mut Run<'_>,
 ) -> Result<(), ImportError> {
-    let mut waiting = Vec::new();
+    let mut waiting = VecDeque::new();
     for file in &source.files {
         if let FileRole::Child { agent_id } = &file.role {
-            waiting.push(child_of(source, file, agent_id, run)?);
+            waiting.push_back(child_of(source, file, agent_id, run)?);
         }
     }
+    let mut ends = Vec::new();
     while !waiting.is_empty() {
-        // A child whose call is known first: it may hold the calls of others.
-        let next = waiting.iter().position(|child| {
-            let link = session.link_of(child.agent_id, &child.facts);
-            link.call.is_some()
-        });
-        let child = waiting.remove(next.unwrap_or(0));
-        let file = child.file;
-        let imported = import_child(source, child, session, run);
-        forgive(imported, file, run)?;
+        // Children whose calls are known go first: they may hold the calls of others.
+        let mut unknown = VecDeque::new();
+        let before = waiting.len();
+        for child in std::mem::take(&mut waiting) {
+            if session.link_of(child.agent_id, &child.facts).call.is_some() {
+                ends.push(import_next(source, child, session, run)?);
+            } else {
+                unknown.push_back(child);
+            }
+        }
+        if unknown.len() == before
+            && let Some(child) = unknown.pop_front()
+        {
+            ends.push(import_next(source, child, session, run)?);
+        }
+        waiting = unknown;
+    }
+    // A child comes behind its parent, and so its end before its parent's.
+    for (agent_id, link) in ends.into_iter().rev() {
+        settle(agent_id, &link, session, run)?;
     }
     Ok(())
+}
+
+/// Imports a child as far as it can be read, and gives where it was called from.
+fn import_next<'a>(
+    source: &SourceSession,
+    child: Child<'a>,
+    session: &mut Session,
+    run: &mut Run<'_>,
+) -> Result<(&'a str, Link), ImportError> {
+    let (file, agent_id) = (child.file, child.agent_id);
+    let link = session.link_of(agent_id, &child.facts);
+    let imported = import_child(source, child, &link, session, run);
+    forgive(imported, file, run)?;
+    Ok((agent_id, link))
 }
 
 fn child_of<'a>(
@@ -122,7 +149,8 @@ fn child_of<'a>(
     agent_id: &'a str,
     run: &mut Run<'_>,
 ) -> Result<Child<'a>, ImportError> {
-    let is_meta = |file: &&SourceFile| matches!(&file.role, FileRole::ChildMeta { agent_id: id } if id == agent_id);
+    let is_meta =
+        |file: &&SourceFile| matches!(&file.role, FileRole::ChildMeta { agent_id: id } if id == agent_id);
     let mut meta = None;
     if let Some(meta_file) = source.files.iter().find(is_meta) {
         match read_whole(meta_file, META_LEN_MAX, run) {
@@ -138,50 +166,51 @@ fn child_of<'a>(
 fn import_child(
     source: &SourceSession,
     child: Child<'_>,
+    link: &Link,
     session: &mut Session,
     run: &mut Run<'_>,
 ) -> Result<(), ImportError> {
     let Child { file, agent_id, meta, facts } = child;
-    let link = session.link_of(agent_id, &facts);
+    let mut lines = Lines::new(open(file)?);
     let node = session.children.node(agent_id);
     let known = run.known_source(MAIN, node, None);
     let is_open = session.has_thread(node) || run.node(node).is_some();
-    let facts = with_prompt(facts, &file.path);
-    let began = facts.1;
+    let (facts, began) = with_prompt(facts, &file.path);
+    let began = began.or(first_time(source, &file.path));
     // Its place below its parent is taken down again in each import, for the children that are new.
-    let opened = session.children.opened(node, agent_id, &link, facts.0);
+    let opened = session.children.opened(node, agent_id, link, facts);
     let opening = if is_open { Vec::new() } else { vec![at(began, NewEvent::now(link.parent, opened))] };
     let to = Source { file, format: MAIN, node, content: Content::Messages, opening };
-    let mut mapper = ClaudeMapper::new(session, File::Child(node), began.or(first_time(source, &file.path)));
-    run.feed(&to, known, &mut Lines::new(open(file)?), &mut mapper)?;
+    let mut mapper = ClaudeMapper::new(session, File::Child(node), began);
+    let fed = run.feed(&to, known, &mut lines, &mut mapper)?;
+    if fed.is_none() && !is_open {
+        // Nodes are dense: one that was not opened gives its number back.
+        session.children.release(agent_id);
+        return Ok(());
+    }
     if let Some((file, bytes)) = meta {
         let to = Source { file, format: META, node, content: Content::Facts, opening: Vec::new() };
         run.take_whole(&to, "agent-meta", bytes, |_| Vec::new())?;
     }
-    settle(agent_id, node, &link, session, run)
+    Ok(())
 }
 
-fn at(time: Option<sessionlog_codec::ids::Timestamp>, event: NewEvent) -> NewEvent {
+fn at(time: Option<Timestamp>, event: NewEvent) -> NewEvent {
     NewEvent { timestamp: time, ..event }
 }
 
 /// Looks into the child's file for what its bookmark should say.
-fn with_prompt(facts: ChildFacts, path: &Path) -> (ChildFacts, Option<sessionlog_codec::ids::Timestamp>) {
+fn with_prompt(facts: ChildFacts, path: &Path) -> (ChildFacts, Option<Timestamp>) {
     let Ok(sniffed) = sniff(path) else { return (facts, None) };
     let began = sniffed.facts.began;
     (ChildFacts { prompt: sniffed.prompt, working_directory: sniffed.facts.cwd, ..facts }, began)
 }
 
 /// Settles a child whose call has its result. It comes after all that the child said.
-fn settle(
-    agent_id: &str,
-    node: NodeId,
-    link: &Link,
-    session: &Session,
-    run: &mut Run<'_>,
-) -> Result<(), ImportError> {
+fn settle(agent_id: &str, link: &Link, session: &mut Session, run: &mut Run<'_>) -> Result<(), ImportError> {
+    let Some(node) = session.children.known_node(agent_id) else { return Ok(()) };
     let is_settled = run.node(node).is_some_and(|known| known.settled);
-    if is_settled || !session.is_child_finished(agent_id, link) {
+    if is_settled || !session.has_thread(node) || !session.is_child_finished(agent_id, link) {
         return Ok(());
     }
     let settled = NodeSettled { status: NodeStatus::Completed, reason: None, parts: Vec::new() };

@@ -104,7 +104,9 @@ impl<'a> Run<'a> {
     /// The source that a file was before.
     pub(super) fn known_source(&self, format: &str, node: NodeId, path: Option<&str>) -> Option<SourceNo> {
         let same = |known: &&ImportStarted| {
-            known.format == format && known.node == node && path.is_none_or(|path| known.path == path)
+            known.format == format
+                && known.node == node
+                && path.is_none_or(|path| is_same_end(&known.path, path))
         };
         self.sources.iter().find(same).map(|known| known.source_no)
     }
@@ -113,21 +115,22 @@ impl<'a> Run<'a> {
         self.session.finish().map_err(ImportError::Target)?;
         let outcome = match (self.has_conflict, self.is_new, self.appended) {
             (true, _, _) => Imported::Conflict,
+            (false, _, 0) => Imported::Unchanged,
             (false, true, _) => Imported::New,
-            (false, false, 0) => Imported::Unchanged,
             (false, false, _) => Imported::Grown,
         };
         Ok((outcome, self.appended))
     }
 
-    /// Feeds a source to its mapper. `known` is the source that the file was before.
+    /// Feeds a source to its mapper. `known` is the source that the file was before. Gives the source's number; none if the
+    /// file held nothing to begin a source with.
     pub(super) fn feed(
         &mut self,
         source: &Source<'_>,
         known: Option<SourceNo>,
         records: &mut dyn Records,
         mapper: &mut dyn Mapper,
-    ) -> Result<(), ImportError> {
+    ) -> Result<Option<SourceNo>, ImportError> {
         self.ledger.begin();
         let fed = self.feed_records(source, known, records, mapper);
         for oddity in records.oddities().into_iter().map(str::to_owned).chain(mapper.notes()) {
@@ -144,7 +147,7 @@ impl<'a> Run<'a> {
         known: Option<SourceNo>,
         records: &mut dyn Records,
         mapper: &mut dyn Mapper,
-    ) -> Result<(), ImportError> {
+    ) -> Result<Option<SourceNo>, ImportError> {
         let compared = match known {
             Some(source_no) => {
                 compare(&*self.session, &mut self.ledger, source.file, source_no, records, mapper)?
@@ -152,7 +155,9 @@ impl<'a> Run<'a> {
             None => Compared::Equal(None),
         };
         match compared {
-            Compared::Equal(around) => self.append_rest(source, known, around.as_deref(), records, mapper)?,
+            Compared::Equal(around) => {
+                return self.append_rest(source, known, around.as_deref(), records, mapper);
+            }
             Compared::Shorter => {
                 self.note(source.file, "is shorter than what was imported from it before; nothing was removed");
             }
@@ -161,7 +166,7 @@ impl<'a> Run<'a> {
                 format!("was rewritten: line {line}, at byte {offset}, is not what was imported before; nothing was appended"),
             ),
         }
-        Ok(())
+        Ok(known)
     }
 
     fn conflict(&mut self, file: &SourceFile, text: String) {
@@ -177,13 +182,21 @@ impl<'a> Run<'a> {
         around: Option<&[u8]>,
         records: &mut dyn Records,
         mapper: &mut dyn Mapper,
-    ) -> Result<(), ImportError> {
+    ) -> Result<Option<SourceNo>, ImportError> {
         let mut source_no = known;
         let mut is_first = true;
         while let Some(record) = next(records, source.file)? {
             if record.what == What::Around && around == Some(record.bytes) {
                 continue;
             }
+            let is_recorded = !matches!(record.what, What::Zeros | What::Unterminated);
+            if is_recorded && is_first && self.has_gone_on(source) {
+                let text =
+                    "has grown, but the session has gone on here since it was imported; nothing was appended";
+                self.conflict(source.file, text.to_owned());
+                return Ok(known);
+            }
+            is_first &= !is_recorded;
             let mapped = match self.ledger.see(&source.file.label, &record, mapper) {
                 Seen::Nothing => continue,
                 Seen::Split => {
@@ -192,12 +205,6 @@ impl<'a> Run<'a> {
                 }
                 Seen::Record(mapped) => mapped,
             };
-            if is_first && self.has_gone_on(source) {
-                let text = "has grown, but the session has gone on here since it was imported; nothing was appended";
-                self.conflict(source.file, text.to_owned());
-                return Ok(());
-            }
-            is_first = false;
             let number = match source_no {
                 Some(number) => number,
                 None => self.start(source),
@@ -212,7 +219,8 @@ impl<'a> Run<'a> {
             }
             self.ledger.tell(records.bytes());
         }
-        self.flush()
+        self.flush()?;
+        Ok(source_no)
     }
 
     /// Whether a host has gone on with the conversation: then its messages have the numbers that the file's would get.
@@ -313,6 +321,12 @@ impl<'a> Run<'a> {
         self.frame.records += 1;
         self.append(events)
     }
+}
+
+/// Whether two paths end in the same directory and name. What is before that depends on where the import began.
+fn is_same_end(a: &str, b: &str) -> bool {
+    let end = |path: &str| path.rsplit(['/', '\\']).take(2).map(str::to_owned).collect::<Vec<_>>();
+    end(a) == end(b)
 }
 
 fn raw_of(source_no: SourceNo, record: &Record<'_>, mapped: &Mapped) -> ImportedRaw {

@@ -71,12 +71,8 @@ impl<'a> Ledger<'a> {
     }
 
     fn damage(&mut self, file: &str, record: &Record<'_>, why: &str) {
-        let damage = Damage {
-            file: file.to_owned(),
-            line: record.line,
-            offset: record.offset,
-            why: why.to_owned(),
-        };
+        let damage =
+            Damage { file: file.to_owned(), line: record.line, offset: record.offset, why: why.to_owned() };
         // A long line comes in pieces, and is damaged once.
         let is_same = |last: &Damage| last.file == damage.file && last.line == damage.line && last.why == why;
         if !self.report.damaged.last().is_some_and(is_same) {

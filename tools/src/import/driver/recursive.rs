@@ -49,7 +49,7 @@ fn transcript(source: &SourceSession, file: &SourceFile, run: &mut Run<'_>) -> R
     let known = run.known_source(&format, NodeId::ROOT, None);
     let mut mapper = Transcript::new(first_time(source, &file.path));
     let to = to_root(file, &format, Content::Messages);
-    run.feed(&to, known, &mut Lines::new(open(file)?), &mut mapper)
+    run.feed(&to, known, &mut Lines::new(open(file)?), &mut mapper).map(drop)
 }
 
 fn document(source: &SourceSession, file: &SourceFile, run: &mut Run<'_>) -> Result<(), ImportError> {
@@ -57,14 +57,14 @@ fn document(source: &SourceSession, file: &SourceFile, run: &mut Run<'_>) -> Res
     let format = source.format.to_string();
     let known = run.known_source(&format, NodeId::ROOT, None);
     let mut mapper = Transcript::new(first_time(source, &file.path));
-    run.feed(&to_root(file, &format, Content::Messages), known, &mut document, &mut mapper)
+    run.feed(&to_root(file, &format, Content::Messages), known, &mut document, &mut mapper).map(drop)
 }
 
 fn checkpoints(source: &SourceSession, file: &SourceFile, run: &mut Run<'_>) -> Result<(), ImportError> {
     let known = run.known_source(CHECKPOINTS, NodeId::ROOT, None);
     let mut mapper = Checkpoints::new(first_time(source, &file.path));
     let to = to_root(file, CHECKPOINTS, Content::Facts);
-    run.feed(&to, known, &mut Lines::new(open(file)?), &mut mapper)
+    run.feed(&to, known, &mut Lines::new(open(file)?), &mut mapper).map(drop)
 }
 
 /// A file that is written anew each time. Only what changed in it is said.
@@ -78,7 +78,9 @@ fn whole(file: &SourceFile, format: &str, kind: &str, run: &mut Run<'_>) -> Resu
         let Some(meta) = meta else { return Vec::new() };
         let before = before.and_then(Meta::read);
         let events = meta.events_since(before.as_ref()).into_iter();
-        events.map(|event| NewEvent { timestamp: meta.updated_at, ..NewEvent::now(NodeId::ROOT, event) }).collect()
+        events
+            .map(|event| NewEvent { timestamp: meta.updated_at, ..NewEvent::now(NodeId::ROOT, event) })
+            .collect()
     };
     run.take_whole(&to_root(file, format, Content::Facts), kind, bytes, events)
 }

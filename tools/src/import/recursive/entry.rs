@@ -72,8 +72,7 @@ impl<'a> Entry<'a> {
     /// What is said; null is nothing.
     pub(super) fn parts(&self) -> Vec<Part> {
         let reasoning = self.reasoning_content.owned();
-        let reasoning =
-            reasoning.map(|text| Part::Reasoning(Reasoning { text, form: ReasoningForm::Plain }));
+        let reasoning = reasoning.map(|text| Part::Reasoning(Reasoning { text, form: ReasoningForm::Plain }));
         let content = self.content.filter(|raw| raw.get() != "null");
         let text = content.and_then(|raw| match serde_json::from_str::<String>(raw.get()) {
             Ok(text) => (!text.is_empty()).then_some(Part::Text(text)),

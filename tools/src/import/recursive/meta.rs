@@ -152,6 +152,8 @@ mod tests {
             assert_eq!(Meta::read(bytes), None);
         }
         assert!(!Meta::read(b"{\"session_id\":\"x\"}").unwrap().is_of_session());
-        assert!(Meta::read(b"{\"session_id\":\"x\",\"goal\":\"g\",\"status\":\"?\"}").unwrap().is_of_session());
+        assert!(
+            Meta::read(b"{\"session_id\":\"x\",\"goal\":\"g\",\"status\":\"?\"}").unwrap().is_of_session()
+        );
     }
 }

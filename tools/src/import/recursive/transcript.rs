@@ -93,7 +93,8 @@ impl Transcript {
         let usage = entry.usage();
         let message = MessageAppended::text(numbers.0, role, "");
         let source = entry.source();
-        mapped.push(self.conversation.node(), MessageAppended { parts, tool_calls, usage, source, ..message });
+        mapped
+            .push(self.conversation.node(), MessageAppended { parts, tool_calls, usage, source, ..message });
     }
 
     fn result(&mut self, entry: &Entry<'_>, parts: Vec<Part>, own: Option<Timestamp>, mapped: &mut Mapped) {

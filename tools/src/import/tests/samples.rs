@@ -74,12 +74,11 @@ fn claude_code_samples_are_imported_whole() {
     assert!(done.report.damaged.is_empty(), "{:?}", done.report.damaged);
     for session in done.sessions.iter().filter(|session| session.format == SourceFormat::ClaudeCode) {
         let stored = &memory.sessions[&session.session_id];
-        let count = |is: &dyn Fn(&Event) -> bool| stored.events.iter().filter(|event| is(&event.event)).count();
+        let count =
+            |is: &dyn Fn(&Event) -> bool| stored.events.iter().filter(|event| is(&event.event)).count();
         let (responses, results) = plain_counts(session);
         let responses: usize = responses.values().map(BTreeSet::len).sum();
-        let of_role = |role| {
-            move |event: &Event| matches!(event, Event::MessageAppended(message) if message.role == role)
-        };
+        let of_role = |role| move |event: &Event| matches!(event, Event::MessageAppended(message) if message.role == role);
         assert_eq!(count(&of_role(Role::Assistant)), responses, "{}", session.agent_session_id);
         let finished = count(&|event| matches!(event, Event::CallFinished(_)));
         assert_eq!(finished + count(&of_role(Role::Tool)), results, "{}", session.agent_session_id);
@@ -92,7 +91,8 @@ fn recursive_samples_are_imported_whole() {
     let (memory, done) = import_twice(&samples.join("recursive"));
     assert!(done.sessions.len() >= 20, "{}", done.sessions.len());
     assert!(memory.sessions.len() == done.sessions.len());
-    let damaged: Vec<_> = done.report.damaged.iter().map(|damage| (damage.file.as_str(), damage.line)).collect();
+    let damaged: Vec<_> =
+        done.report.damaged.iter().map(|damage| (damage.file.as_str(), damage.line)).collect();
     assert_eq!(damaged, [("damaged/b-torn/transcript.jsonl", 2)]);
 }
 
@@ -112,30 +112,4 @@ fn samples_of_other_agents_are_nobodys() {
             eprintln!("{name}: {} {labels:?}", session.format);
         }
     }
-}
-
-#[test]
-fn zz_show() {
-    let Some(samples) = samples() else { return };
-    let (memory, done) = import_twice(&samples.join("claude-code"));
-    for session in &done.sessions {
-        let stored = &memory.sessions[&session.session_id];
-        println!("{} {} {:?}", session.session_id, session.agent_session_id, session.facts);
-        let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
-        for event in &stored.events {
-            let name = format!("{:?}", event.event);
-            let name = name.split('(').next().unwrap().to_owned();
-            *kinds.entry(name).or_default() += 1;
-            match &event.event {
-                Event::NodeOpened(_) | Event::NodeSettled(_) | Event::HeadMoved(_) | Event::SessionTitled(_) | Event::ContextTrimmed(_) => println!("    n{} {:?}", event.node, event.event),
-                Event::ContextCompacted(c) => println!("    n{} compacted {:?} {:?} {:?} {:?}", event.node, c.trigger, c.replaced, c.kept, c.tokens_before),
-                _ => {}
-            }
-        }
-        println!("    {kinds:?}");
-    }
-    for note in &done.notes { println!("{note:?}"); }
-    println!("{:#?}", done.report.by_kind);
-    println!("{:#?}", done.report.notes);
-    println!("{:#?}", done.report.damaged);
 }

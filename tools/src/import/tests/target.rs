@@ -30,8 +30,8 @@ pub(super) struct Stored {
 struct Node {
     opened: Option<NodeOpened>,
     is_settled: bool,
-    /// The calls of each message.
-    calls: Vec<usize>,
+    /// How many calls each message has.
+    calls: BTreeMap<MessageNo, usize>,
     anchors: Vec<Position>,
     head: Position,
 }
@@ -71,7 +71,7 @@ impl TargetSession for Open<'_> {
             node: *node,
             source_id: state.opened.as_ref().and_then(|opened| opened.source_id.clone()),
             settled: state.is_settled,
-            last_message: MessageNo(state.calls.len() as u64),
+            last_message: state.calls.keys().max().copied().unwrap_or_default(),
         };
         Ok(self.stored.nodes.iter().map(known).collect())
     }
@@ -147,16 +147,23 @@ impl Stored {
         };
         let node = self.nodes.get_mut(&event.node).unwrap();
         match &event.event {
-            Event::ImportStarted(started) => assert_eq!(started.source_no.0 as usize, sources.len()),
-            Event::ImportedRaw(raw) => assert!((raw.source_no.0 as usize) < sources.len()),
+            Event::ImportStarted(started) => {
+                assert_eq!(
+                    started.source_no.0,
+                    sources.last().map_or(0, |last| last.source_no.0 + 1),
+                    "dense"
+                );
+            }
+            Event::ImportedRaw(raw) => assert!(sources.iter().any(|known| known.source_no == raw.source_no)),
             Event::MessageAppended(message) => {
-                assert_eq!(message.message_no.0 as usize, node.calls.len() + 1, "dense");
-                node.calls.push(message.tool_calls.len());
+                let last = node.calls.keys().max().copied().unwrap_or_default();
+                assert_eq!(Some(message.message_no), last.next(), "dense");
+                node.calls.insert(message.message_no, message.tool_calls.len());
                 node.anchors.push(position);
                 node.head = position;
             }
             Event::MessageExtended(extended) => {
-                node.calls[extended.message_no.0 as usize - 1] += extended.tool_calls.len();
+                *node.calls.get_mut(&extended.message_no).unwrap() += extended.tool_calls.len();
             }
             Event::CallFinished(finished) => node.check_call(finished.call),
             Event::ContextTrimmed(trimmed) => {
@@ -176,7 +183,7 @@ impl Stored {
             Event::NodeOpened(opened) => {
                 assert_eq!(opened.parent, event.node);
                 opened.call.iter().for_each(|call| node.check_call(*call));
-                assert_eq!(opened.child.0 as usize, self.nodes.len(), "dense");
+                assert_eq!(Some(opened.child), self.nodes.keys().max().unwrap().next(), "dense");
                 self.nodes.insert(opened.child, Node { opened: Some(opened.clone()), ..Node::default() });
             }
             Event::NodeSettled(_) => {
@@ -192,8 +199,7 @@ impl Stored {
 
 impl Node {
     fn check_call(&self, call: CallRef) {
-        let calls = self.calls[call.message_no.0 as usize - 1];
-        assert!((call.tool_index.0 as usize) < calls, "{call}");
+        assert!(usize::try_from(call.tool_index.0).unwrap() < self.calls[&call.message_no], "{call}");
     }
 
     fn check_ranges(&self, ranges: &[MessageRange]) {
@@ -202,6 +208,15 @@ impl Node {
             assert!(last < range.first && range.first <= range.last, "{ranges:?}");
             last = range.last;
         }
-        assert!(last.0 as usize <= self.calls.len(), "{ranges:?}");
+        assert!(last == MessageNo(0) || self.calls.contains_key(&last), "{ranges:?}");
+    }
+}
+
+impl Stored {
+    /// Appends as a host would.
+    pub(super) fn push(&mut self, event: NewEvent) {
+        let position = Position(self.events.len() as u64 + 2);
+        self.check(position, &event);
+        self.events.push(event);
     }
 }
