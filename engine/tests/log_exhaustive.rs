@@ -6,12 +6,12 @@
 mod support;
 
 use sessionlog::ErrorKind;
-use sessionlog::log::{Durability, LogWriter, Recovering, SegmentName, TailState};
+use sessionlog::log::{Durability, LogReader, LogWriter, Recovering, SegmentName, TailState};
 use sessionlog::storage::SimStorage;
 use sessionlog_codec::ids::{LogId, Position};
 use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
 use support::sample::{Depth, Expected, Left, Sample, append_groups};
-use support::{batch, content, dir, disk, last, open, options, read};
+use support::{LOG, batch, content, dir, disk, last, open, options, read};
 
 fn samples() -> [(&'static str, Sample); 4] {
     [
@@ -256,6 +256,35 @@ fn segments_of_another_log_or_place_are_refused() {
     }
 }
 
+/// Whoever replaces records by others whose checksums are right is found out by the chain.
+#[test]
+fn bytes_of_a_twin_are_refused() {
+    let twins = [1, 501].map(|tag| {
+        let storage = disk();
+        let writer = LogWriter::create(dir(&storage), options(700, 0), LOG).unwrap();
+        for nth in 0..8 {
+            writer.append(batch(tag + nth, &[100]), Durability::Sync).unwrap();
+        }
+        let paths = storage.files();
+        paths.into_iter().map(|path| (path.clone(), storage.read_file(path).unwrap())).collect::<Vec<_>>()
+    });
+    assert!(twins[0].len() == 3 && twins[0].iter().zip(&twins[1]).all(|(a, b)| a.1.len() == b.1.len()));
+    let frames = SEGMENT_HEADER_LEN..twins[0][2].1.len();
+    for (nth, range) in [(0, 0..twins[0][0].1.len()), (1, 0..twins[0][1].1.len()), (2, frames)] {
+        let storage = disk();
+        for (path, bytes) in &twins[0] {
+            storage.put_file(path, bytes.clone()).unwrap();
+        }
+        let (path, bytes) = &twins[1][nth];
+        storage.corrupt(path, |all| all[range.clone()].copy_from_slice(&bytes[range])).unwrap();
+        let before = content(&storage);
+        assert_eq!(open(&storage, options(700, 0)).unwrap_err().kind(), ErrorKind::Corrupt, "segment {nth}");
+        assert_eq!(content(&storage), before);
+        let found = LogReader::new(dir(&storage)).verify().unwrap();
+        assert!(found.findings.iter().any(|finding| finding.code == "chain.broken"), "{nth}: {found:#?}");
+    }
+}
+
 #[test]
 fn something_else_with_a_segments_name_is_refused() {
     use sessionlog::storage::Storage;
@@ -330,7 +359,6 @@ fn reads_from_every_position() {
 /// A reader that had enough gets no more.
 #[test]
 fn reading_stops_where_it_is_told_to() {
-    use sessionlog::log::LogReader;
     use std::ops::ControlFlow;
     let sample = Sample::small(0, Left::Closed);
     let storage = Sample::disk_with(&sample.files());
@@ -348,7 +376,6 @@ fn reading_stops_where_it_is_told_to() {
 /// The index of a log is the index of what a reader reads.
 #[test]
 fn index_agrees_with_reading() {
-    use sessionlog::log::LogReader;
     for (name, sample) in samples() {
         let nth = sample.segments.len() - 1;
         let hurt = sample.last_segment().frames.iter().map(|frame| frame.start() + 30);

@@ -133,15 +133,26 @@ impl Conversation {
             let Some(index) = self.steps.get(step).copied() else { continue };
             match self.records.get(index).map(|record| &record.body) {
                 Some(Body::Run(_) | Body::Reset(_)) => window.clear(),
-                Some(Body::Message(message)) if message.standing == Standing::Said => window.push(index),
+                Some(Body::Message(_)) => window.push(index),
                 Some(Body::Compaction(compacted)) => self.compact(&mut window, index, compacted),
                 _ => {}
             }
         }
+        self.leave_out_withdrawn(&mut window, self.records.len());
         window
     }
 
+    /// Leaves out what was withdrawn before the record `by`. What is withdrawn later was there for a compaction, which
+    /// must not mean something else afterwards.
+    fn leave_out_withdrawn(&self, window: &mut Vec<usize>, by: usize) {
+        window.retain(|index| match self.message_at(*index).map(|message| message.standing) {
+            Some(Standing::Withdrawn(before)) => before > by,
+            Some(Standing::Said) | None => true,
+        });
+    }
+
     fn compact(&self, window: &mut Vec<usize>, index: usize, compacted: &ContextCompacted) {
+        self.leave_out_withdrawn(window, index);
         let pinned = window.iter().take_while(|index| self.is_instruction(**index)).count();
         let rest = window.split_off(pinned);
         window.push(index);
@@ -313,7 +324,8 @@ impl Builder<'_> {
         let stem: String = call_id.chars().filter(clean).take(40).collect();
         let stem = if stem.is_empty() { "call" } else { &stem };
         let mut id = format!("{stem}-{}-{}", call.message_no, call.tool_index);
-        let mut round = 1u64;
+        // Only damage repeats these numbers too. More ids than there are in use can't be taken already.
+        let mut round = self.used.len();
         while !self.used.insert(id.clone()) {
             round = round.saturating_add(1);
             id = format!("{stem}-{}-{}-{round}", call.message_no, call.tool_index);

@@ -42,8 +42,8 @@ pub(crate) enum Body {
     Message(Box<Message>),
     /// A result, with its call's message where that is known.
     Result(Box<CallFinished>, Answer),
-    /// An unknown outcome that was settled later.
-    Resolution(Box<CallResolved>),
+    /// An unknown outcome that was settled later, with its call's message where that is known.
+    Resolution(Box<CallResolved>, Option<usize>),
     Compaction(Box<ContextCompacted>),
     Run(RunReason),
     Reset(String),
@@ -61,7 +61,8 @@ pub(crate) enum Body {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum SealedPlace {
     Message(MessageNo),
-    Result(Option<CallRef>),
+    /// With the call that it seems to answer, and its message.
+    Result(Option<(CallRef, usize)>),
 }
 
 /// How a result stands to its call.
@@ -87,7 +88,8 @@ pub(crate) struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Standing {
     Said,
-    Withdrawn,
+    /// Before the record of this number came.
+    Withdrawn(usize),
 }
 
 /// What is known about one call.
@@ -124,11 +126,7 @@ impl Conversation {
         match &logged.event {
             Event::MessageAppended(message) => self.append(logged, message),
             Event::MessageExtended(extended) => self.extend(logged, extended),
-            Event::MessageWithdrawn(withdrawn) => {
-                if let Some(message) = self.message_mut(withdrawn.message_no) {
-                    message.standing = Standing::Withdrawn;
-                }
-            }
+            Event::MessageWithdrawn(withdrawn) => self.withdraw(withdrawn.message_no),
             Event::CallStarted(started) => self.start(logged.position, started),
             Event::CallFinished(finished) => self.finish(logged, finished),
             Event::CallResolved(resolved) => self.resolve(logged, resolved),
@@ -198,6 +196,15 @@ impl Conversation {
         message.make_slots();
     }
 
+    fn withdraw(&mut self, message_no: MessageNo) {
+        let now = self.records.len();
+        if let Some(message) = self.message_mut(message_no)
+            && message.standing == Standing::Said
+        {
+            message.standing = Standing::Withdrawn(now);
+        }
+    }
+
     fn start(&mut self, position: Position, started: &CallStarted) {
         let Some((_, slot)) = self.slot_mut(started.call) else { return };
         slot.started = Some(position);
@@ -229,7 +236,9 @@ impl Conversation {
     fn finish_sealed(&mut self, logged: &LoggedEvent) {
         let caused = logged.cause.and_then(|cause| self.started.get(&cause).copied());
         let call = caused.or_else(|| self.only_open_call());
-        if let Some((_, slot)) = call.and_then(|call| self.slot_mut(call)) {
+        let mut answered = None;
+        if let Some((index, slot)) = call.and_then(|call| self.slot_mut(call)) {
+            answered = call.map(|call| (call, index));
             slot.result.get_or_insert(Shown {
                 position: logged.position,
                 outcome: Outcome::Unknown,
@@ -238,7 +247,7 @@ impl Conversation {
             });
             self.started.retain(|_, open| Some(*open) != call);
         }
-        let place = SealedPlace::Result(call);
+        let place = SealedPlace::Result(answered);
         self.push(logged, Body::Sealed { kind: logged.event.kind().0, place });
     }
 
@@ -259,7 +268,8 @@ impl Conversation {
     /// The model is shown what became of the call after all. A result that was cleared before is shown again, since
     /// what it says is new. An outcome that is known is never overwritten.
     fn resolve(&mut self, logged: &LoggedEvent, resolved: &CallResolved) {
-        self.push(logged, Body::Resolution(Box::new(resolved.clone())));
+        let index = self.slot_mut(resolved.call).map(|(index, _)| index);
+        self.push(logged, Body::Resolution(Box::new(resolved.clone()), index));
         let Some((_, slot)) = self.slot_mut(resolved.call) else { return };
         if slot.result.as_ref().is_some_and(|shown| shown.outcome != Outcome::Unknown) {
             return;
@@ -274,9 +284,12 @@ impl Conversation {
         });
     }
 
+    /// Clears results that are there. One that comes later is new, and shown.
     fn trim(&mut self, trimmed: &ContextTrimmed) {
         for call in &trimmed.calls {
-            if let Some((_, slot)) = self.slot_mut(*call) {
+            if let Some((_, slot)) = self.slot_mut(*call)
+                && slot.result.is_some()
+            {
                 slot.placeholder = Some(trimmed.placeholder.clone());
             }
         }

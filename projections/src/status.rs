@@ -29,7 +29,6 @@ pub enum Liveness {
 /// What a session is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum Status {
     /// Its owner works on it.
     Running,

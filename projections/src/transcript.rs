@@ -124,8 +124,7 @@ impl Conversation {
     }
 
     fn entry(&self, record: &Record, live: &BTreeSet<Step>) -> TranscriptEntry {
-        let branch =
-            if record.step.is_none_or(|step| live.contains(&step)) { Mark::Live } else { Mark::OffBranch };
+        let branch = branch_of(record.step, live);
         let (message_no, call, mark, body) = match &record.body {
             Body::Message(message) => {
                 let mark = if message.said.role == Role::Tool { Mark::Orphan } else { message.mark(branch) };
@@ -137,9 +136,10 @@ impl Conversation {
                 let body = EntryBody::Result(finished.clone(), name);
                 (Some(finished.call.message_no), Some(finished.call), mark, body)
             }
-            Body::Resolution(resolved) => {
+            Body::Resolution(resolved, index) => {
+                let mark = index.map_or(Mark::Orphan, |index| self.mark_of_call(index, live));
                 let body = EntryBody::Resolution(resolved.clone());
-                (Some(resolved.call.message_no), Some(resolved.call), branch, body)
+                (Some(resolved.call.message_no), Some(resolved.call), mark, body)
             }
             Body::Compaction(compacted) => (None, None, branch, EntryBody::Compaction(compacted.clone())),
             Body::Run(reason) => (None, None, branch, EntryBody::Run(*reason)),
@@ -148,10 +148,10 @@ impl Conversation {
             Body::Sealed { kind, place: SealedPlace::Message(number) } => {
                 (Some(*number), None, branch, EntryBody::SealedMessage(*kind))
             }
-            Body::Sealed { kind, place: SealedPlace::Result(call) } => {
-                let message_no = call.map(|call| call.message_no);
-                let mark = if call.is_some() { branch } else { Mark::Orphan };
-                (message_no, *call, mark, EntryBody::SealedResult(*kind))
+            Body::Sealed { kind, place: SealedPlace::Result(answered) } => {
+                let call = answered.map(|(call, _)| call);
+                let mark = answered.map_or(Mark::Orphan, |(_, index)| self.mark_of_call(index, live));
+                (call.map(|call| call.message_no), call, mark, EntryBody::SealedResult(*kind))
             }
             Body::Piece(piece) => {
                 (Some(piece.message_no), None, Mark::Orphan, EntryBody::Piece(piece.clone()))
@@ -161,31 +161,41 @@ impl Conversation {
         TranscriptEntry { position, timestamp, message_no, call, mark, body }
     }
 
-    /// How a result stands, and its tool's name. A result is where its call is, wherever the head was when it came.
+    /// How a result stands, and its tool's name.
     fn answer(
         &self,
         finished: &CallFinished,
         answer: Answer,
         live: &BTreeSet<Step>,
     ) -> (Mark, Option<String>) {
-        let (index, twice) = match answer {
-            Answer::First(index) => (index, None),
-            Answer::Second(index) => (index, Some(Mark::Duplicate)),
+        let (index, mark) = match answer {
+            Answer::First(index) => (index, self.mark_of_call(index, live)),
+            Answer::Second(index) => (index, Mark::Duplicate),
             Answer::Orphan => return (Mark::Orphan, None),
         };
-        let Some(message) = self.message_at(index) else { return (Mark::Orphan, None) };
-        let step = self.records.get(index).and_then(|record| record.step);
-        let branch = if step.is_none_or(|step| live.contains(&step)) { Mark::Live } else { Mark::OffBranch };
+        let calls = self.message_at(index).map(|message| message.said.tool_calls.as_slice());
         let tool = usize::try_from(finished.call.tool_index.0).ok();
-        let name = tool.and_then(|tool| message.said.tool_calls.get(tool)).map(|call| call.name.clone());
-        (twice.unwrap_or_else(|| message.mark(branch)), name)
+        let name = tool.and_then(|tool| calls?.get(tool)).map(|call| call.name.clone());
+        (mark, name)
     }
+
+    /// How the call of the message at `index` stands. Its result is where the call is, wherever the head was when the
+    /// result came.
+    fn mark_of_call(&self, index: usize, live: &BTreeSet<Step>) -> Mark {
+        let Some(message) = self.message_at(index) else { return Mark::Orphan };
+        let step = self.records.get(index).and_then(|record| record.step);
+        message.mark(branch_of(step, live))
+    }
+}
+
+fn branch_of(step: Option<Step>, live: &BTreeSet<Step>) -> Mark {
+    if step.is_none_or(|step| live.contains(&step)) { Mark::Live } else { Mark::OffBranch }
 }
 
 impl Message {
     fn mark(&self, branch: Mark) -> Mark {
         match self.standing {
-            Standing::Withdrawn => Mark::Withdrawn,
+            Standing::Withdrawn(_) => Mark::Withdrawn,
             Standing::Said => branch,
         }
     }

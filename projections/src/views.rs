@@ -15,11 +15,11 @@ mod renderer;
 mod seed;
 mod text;
 
-pub use pieces::Pieces;
 pub use cost::cost;
 pub use dialect::{Dialect, UnknownDialect};
 pub use event_line::{event_json, event_line};
 pub use markdown::{markdown, write_markdown};
 pub use message_json::{context_message_json, parts_json, transcript_entry_json};
 pub use meta::{MetaExtra, meta, session_id_of};
+pub use pieces::Pieces;
 pub use renderer::{Rendered, TranscriptRenderer, render_all, render_node};

@@ -336,6 +336,28 @@ fn t15_records_that_cant_be_read_cost_themselves_only() {
     assert_eq!(log.summary().messages, 4);
 }
 
+/// A result that was erased answers the call it followed from, also while others are open.
+#[test]
+fn an_erased_result_is_found_by_its_cause() {
+    let mut log = Log::new();
+    log.add(message(1, Role::Assistant, "", &["A", "B"]));
+    log.add(started(call(1, 0), Effect::Mutating, 1));
+    let cause = log.add(started(call(1, 1), Effect::Mutating, 1));
+    let (kind, schema) = Event::from(finished(call(1, 1), "")).kind();
+    log.force(NodeId::ROOT, Event::Erased { kind, schema, digest: Digest::default() });
+    let erased = log.events.last_mut().unwrap();
+    erased.cause = Some(cause);
+    let mut ledger = Ledger::default();
+    log.events.iter().for_each(|event| ledger.apply(event));
+    let open: Vec<CallRef> = ledger.open_calls().iter().map(|open| open.call).collect();
+    assert_eq!(open, [call(1, 0)]);
+    let reasons: Vec<_> = log.context().iter().map(|message| message.origin).collect();
+    assert_eq!(
+        reasons[1..],
+        [SyntheticReason::OutcomeUnknown, SyntheticReason::Erased].map(ContextOrigin::Synthetic)
+    );
+}
+
 /// U1: forks and children counted the parent's usage again: 277 M tokens shown, 81 M real.
 #[test]
 fn u1_each_request_is_counted_once_where_it_happened() {
@@ -367,6 +389,8 @@ fn u1_each_request_is_counted_once_where_it_happened() {
         at: Position(7),
         chain: Digest::default(),
     });
+    // A fork that has asked for nothing yet has no price, which is not 0.
+    assert_eq!((log.summary().usage.requests, log.summary().usage.cost_nano_usd), (0, None));
     log.add(used(4, 50, None));
     log.add(piece(3, 41));
     let summary = log.summary();
@@ -402,6 +426,14 @@ fn u5_prices_add_up_and_unknown_ones_are_unknown() {
     log.add(UsageRecorded { usage: Some(usage(1, 1)), ..recorded("title", None, Some(2)) });
     let usage = log.summary().usage;
     assert_eq!((usage.cost_nano_usd, usage.requests, usage.input), (Some(42), 2, 6));
+    // A request that turns out to be a message's is no request of its own any more.
+    log.add(recorded("title", Some(1), Some(50)));
+    let usage = log.summary().usage;
+    assert_eq!((usage.cost_nano_usd, usage.requests, usage.input), (Some(50), 1, 5));
+    log.add(UsageRecorded { usage: Some(support::usage(1, 1)), ..recorded("title", None, Some(2)) });
+    let usage = log.summary().usage;
+    assert_eq!((usage.cost_nano_usd, usage.priced_nano_usd, usage.requests), (None, 2, 2));
+    log.add(recorded("q1", Some(1), Some(40)));
     log.add(recorded("failed", None, None));
     let usage = log.summary().usage;
     assert_eq!((usage.cost_nano_usd, usage.priced_nano_usd, usage.unpriced_requests), (None, 42, 1));
@@ -507,8 +539,43 @@ fn withdrawn_messages_leave_the_context_only() {
     log.add(finished(call(2, 0), "x"));
     log.add(MessageWithdrawn { message_no: MessageNo(2), reason: "empty".into() });
     assert_eq!(log.lines(), ["user:a"]);
+    log.add(message(3, Role::User, "typo", &[]));
+    log.add(MessageWithdrawn { message_no: MessageNo(3), reason: "typo".into() });
+    assert_eq!(log.lines(), ["user:a"]);
     let marks: Vec<Mark> = log.transcript().iter().map(|entry| entry.mark).collect();
-    assert_eq!(marks, [Mark::Live, Mark::Withdrawn, Mark::Withdrawn]);
+    assert_eq!(marks, [Mark::Live, Mark::Withdrawn, Mark::Withdrawn, Mark::Withdrawn]);
+}
+
+/// What a compaction pinned when it came stays pinned, and nothing else becomes so by a later withdrawal.
+#[test]
+fn a_withdrawal_does_not_change_an_earlier_compaction() {
+    let withdraw = |log: &mut Log| {
+        log.add(MessageWithdrawn { message_no: MessageNo(1), reason: String::new() });
+    };
+    for (before, expected) in [(true, vec!["system:s", "user:sum"]), (false, vec!["user:sum"])] {
+        let mut log = Log::new();
+        log.add(message(1, Role::User, "typo", &[]));
+        log.add(message(2, Role::System, "s", &[]));
+        if before {
+            withdraw(&mut log);
+        }
+        log.add(compacted("sum", &[], &[range(1, 2)]));
+        assert_eq!(log.lines(), expected);
+        if !before {
+            withdraw(&mut log);
+        }
+        assert_eq!(log.lines(), expected);
+    }
+}
+
+/// An outcome that is known is not settled a second time, whatever a damaged log says.
+#[test]
+fn a_known_outcome_stays() {
+    let mut log = Log::new();
+    log.add(message(1, Role::Assistant, "", &["A"]));
+    log.add(finished(call(1, 0), "done"));
+    log.force(NodeId::ROOT, resolved(call(1, 0), "other"));
+    assert_eq!(log.lines()[1], "tool(A):done");
 }
 
 /// A cleared result is a placeholder from then on, and what is new about it is shown again.
@@ -526,6 +593,16 @@ fn trimmed_results_are_placeholders() {
     assert_eq!(log.lines()[1], "tool(A):[cleared]");
     log.add(resolved(call(1, 0), "done"));
     assert_eq!(log.lines()[1], "tool(A):done");
+    // A result that comes after the clearing was not cleared.
+    log.add(message(2, Role::Assistant, "", &["B"]));
+    log.add(ContextTrimmed {
+        calls: vec![call(2, 0)],
+        placeholder: "[cleared]".into(),
+        tokens_saved: None,
+        source: None,
+    });
+    log.add(finished(call(2, 0), "new"));
+    assert_eq!(log.lines()[3], "tool(B):new");
 }
 
 /// Clearing empties the context and nothing else.

@@ -108,7 +108,9 @@ fn only_the_models_messages_are_extended() {
         source: None,
     };
     assert!(refused(&log, ROOT, piece(1, &[])).contains("only assistant messages"));
-    assert!(refused(&log, ROOT, piece(7, &[])).contains("message 7, which does not exist (the last one is 1)"));
+    assert!(
+        refused(&log, ROOT, piece(7, &[])).contains("message 7, which does not exist (the last one is 1)")
+    );
     log.add(message(2, Role::Assistant, "", &["A"]));
     assert!(refused(&log, ROOT, piece(2, &["A"])).contains("message 2 call 1: call id"));
     log.add(piece(2, &["B"]));
@@ -207,6 +209,90 @@ fn a_batch_builds_on_itself() {
     assert_eq!(log.ledger.next_message_no(ROOT), MessageNo(1));
 }
 
+/// A batch is checked against a part of the ledger, so everything it can speak of must be in that part.
+#[test]
+fn a_batch_knows_what_was_there_before_it() {
+    let mut log = Log::new();
+    let shown = log.add(message(1, Role::Assistant, "", &["A", "B"]));
+    log.add(started(call(1, 0), Effect::Pure, 1));
+    log.add(node_opened(1, 0, Some(call(1, 1))));
+    log.add(TurnStarted { turn: TurnNo(1), cause: TurnCause::User });
+    let settled = || NodeSettled { status: NodeStatus::Completed, reason: None, parts: vec![] };
+    let end = TurnEnded { turn: TurnNo(1), outcome: TurnOutcome::Completed, stage: None, error: None };
+    let piece = MessageExtended {
+        message_no: MessageNo(1),
+        parts: vec![],
+        tool_calls: vec![tool_call("C", "Read", "{}")],
+        stop_reason: None,
+        usage: None,
+        source: None,
+    };
+    let new = |node, event: Event| NewEvent::now(NodeId(node), event);
+    let mut batch = vec![
+        new(0, HeadMoved { to: shown, from: shown, reason: HeadReason::Rewind }.into()),
+        new(0, started(call(1, 0), Effect::Pure, 2).into()),
+        new(0, piece.into()),
+        new(0, compacted("s", &[range(1, 1)], &[]).into()),
+        new(0, finished(call(1, 2), "").into()),
+        new(0, MessageWithdrawn { message_no: MessageNo(1), reason: String::new() }.into()),
+        new(0, end.into()),
+        new(1, settled().into()),
+        new(0, node_opened(2, 1, None).into()),
+        new(2, settled().into()),
+    ];
+    assert_eq!(log.ledger.check_batch(Position(6), &batch), Ok(()));
+    let last = batch.len();
+    for (event, law) in [
+        (new(1, settled().into()), "can't settle"),
+        (new(0, node_opened(1, 0, None).into()), "child number 1 where 3"),
+        (new(0, message(1, Role::User, "", &[]).into()), "message number 1 where 2"),
+        (new(3, message(1, Role::User, "", &[]).into()), "node 3 was never opened"),
+        (new(0, started(call(1, 0), Effect::Pure, 2).into()), "attempt 2 where 3"),
+    ] {
+        batch.truncate(last);
+        batch.push(event);
+        let broken = log.ledger.check_batch(Position(6), &batch).unwrap_err();
+        assert_eq!(broken.index, last);
+        assert!(broken.to_string().contains(law), "{broken}");
+    }
+    let erased = Event::Erased { kind: KindNo(20), schema: SchemaVersion(1), digest: Digest::default() };
+    assert!(refused(&log, ROOT, erased).contains("an erased message.appended"));
+    let grandchild = [new(0, node_opened(2, 1, None).into()), new(0, node_opened(3, 2, None).into())];
+    assert_eq!(log.ledger.check_batch(Position(6), &grandchild), Ok(()));
+    // The settled child of a log stays settled in a batch.
+    log.add_to(NodeId(1), settled());
+    let again = [new(0, message(2, Role::User, "", &[]).into()), new(1, settled().into())];
+    assert!(log.ledger.check_batch(Position(7), &again).is_err());
+}
+
+/// The rules that contexts are held to hold back what providers refuse.
+#[test]
+fn pairing_errors_name_the_place() {
+    let mut log = Log::new();
+    log.add(message(1, Role::User, "go", &[]));
+    log.add(message(2, Role::Assistant, "", &["A", "B"]));
+    log.add(message(3, Role::User, "on", &[]));
+    let good = log.context();
+    let broken = |change: fn(&mut Vec<ContextMessage>)| {
+        let mut context = good.clone();
+        change(&mut context);
+        validate_pairing(&context).unwrap_err()
+    };
+    let unanswered = |id: &str| PairingError::Unanswered { index: 1, id: id.into() };
+    assert_eq!(broken(|context| drop(context.remove(3))), unanswered("B"));
+    assert_eq!(broken(|context| context.truncate(2)), unanswered("A"));
+    assert!(matches!(broken(|context| drop(context.remove(1))), PairingError::StrayResult { index: 1, .. }));
+    assert!(matches!(broken(|context| context.swap(2, 3)), PairingError::WrongCall { index: 2, .. }));
+    assert_eq!(broken(|context| context.swap(3, 4)), unanswered("B"));
+    let twice = PairingError::RepeatedId { index: 1, id: "A".into() };
+    assert_eq!(broken(|context| context[1].tool_calls[1].call_id = "A".into()), twice);
+    let nameless = PairingError::NamelessCall { index: 1 };
+    assert_eq!(broken(|context| context[1].tool_calls[1].call_id.clear()), nameless);
+    assert_eq!(broken(|context| context[0].parts.clear()), PairingError::Empty { index: 0 });
+    let asking = PairingError::CallsWithoutModel { index: 0 };
+    assert_eq!(broken(|context| context[0].tool_calls = context[1].tool_calls.clone()), asking);
+}
+
 #[test]
 fn counters_go_on_where_they_were() {
     let mut log = Log::new();
@@ -216,7 +302,12 @@ fn counters_go_on_where_they_were() {
     assert_eq!((log.ledger.last_epoch(), log.ledger.next_source_no()), (Epoch(4), SourceNo(1)));
     log.force(
         ROOT,
-        ImportStarted { source_no: SourceNo(u32::MAX), format: String::new(), path: String::new(), node: ROOT },
+        ImportStarted {
+            source_no: SourceNo(u32::MAX),
+            format: String::new(),
+            path: String::new(),
+            node: ROOT,
+        },
     );
     assert_eq!(log.ledger.next_source_no(), SourceNo(u32::MAX));
 }

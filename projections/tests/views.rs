@@ -95,8 +95,7 @@ fn recursive_log() -> Log {
     let prompt = "Quotes \" backslash \\ tab \t newline \n emoji 🦀 CJK 日本語.";
     log.add(message(2, Role::User, prompt, &[]));
     let mut answer = message(3, Role::Assistant, "I will read it.", &[]);
-    let reasoning =
-        Reasoning { text: "The user wants a summary.".into(), form: ReasoningForm::Plain };
+    let reasoning = Reasoning { text: "The user wants a summary.".into(), form: ReasoningForm::Plain };
     answer.parts.insert(0, Part::Reasoning(reasoning));
     answer.tool_calls = vec![
         tool_call("call_1", "Read", r#"{"path":"src/lib.rs","z":1,"a":[1.5,null,true]}"#),
@@ -154,7 +153,10 @@ fn a_transcript_of_recursive() {
             }
         }
         assert_eq!(rest, expected);
-        uuids.push([&value["uuid"], &value["parent_uuid"], &value["source_tool_assistant_uuid"]].map(|it| it.clone()));
+        uuids.push(
+            [&value["uuid"], &value["parent_uuid"], &value["source_tool_assistant_uuid"]]
+                .map(|it| it.clone()),
+        );
     }
     assert_eq!(lines.len(), 6);
     for pair in uuids.windows(2) {
@@ -190,13 +192,9 @@ fn a_compaction_of_recursive() {
     assert_eq!(lines.len(), 8);
     // The summaries are messages to recursive, and to its count. The seed page has no such lines.
     let summary = log.summary();
-    let value: Value = serde_json::from_str(&meta(
-        Dialect::Recursive08,
-        &summary,
-        Status::Running,
-        &MetaExtra::default(),
-    ))
-    .unwrap();
+    let value: Value =
+        serde_json::from_str(&meta(Dialect::Recursive08, &summary, Status::Running, &MetaExtra::default()))
+            .unwrap();
     assert_eq!(value["message_count"], 5);
     assert_eq!(self::lines(Dialect::Seed, &log).len(), 3);
 }

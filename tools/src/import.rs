@@ -6,7 +6,7 @@
 //! back the state it needs. A mapper is a deterministic fold: its events depend on the records so far and on nothing
 //! else, and its state is ids and numbers, never content.
 //!
-//! [`discover`] finds sessions by what is in the files, [`import_session`] brings one of them into a [`Target`].
+//! [`discover()`] finds sessions by what is in the files, [`import_session`] brings one of them into a [`Target`].
 
 mod claude;
 mod conversation;

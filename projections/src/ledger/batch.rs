@@ -6,6 +6,7 @@ use sessionlog_codec::ids::{CallRef, MessageNo, NodeId, Position, Timestamp, Too
 
 use super::law::BatchLawBroken;
 use super::{Ledger, NodeLedger, Place};
+use crate::words::sealed;
 
 impl Ledger {
     /// Whether all of `batch` may be appended now, in order, the first event at position `first`. Later events may
@@ -61,6 +62,7 @@ impl Ledger {
                     self.take_call(from, opened.parent, call);
                 }
             }
+            other if sealed(other).is_some() => self.take_open(from, node),
             _ => {}
         }
     }
@@ -95,6 +97,13 @@ impl Ledger {
 
     fn take_call(&mut self, from: &Self, node: NodeId, call: CallRef) {
         self.take_message(from, node, call.message_no);
+    }
+
+    /// Which call an unreadable result answers depends on all that are open.
+    fn take_open(&mut self, from: &Self, node: NodeId) {
+        for call in from.nodes.get(&node).into_iter().flat_map(|facts| facts.open.keys()) {
+            self.take_call(from, node, *call);
+        }
     }
 
     fn take_shown(&mut self, from: &Self, node: NodeId, position: Position) {

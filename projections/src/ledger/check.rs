@@ -41,6 +41,9 @@ impl Ledger {
             (Creation::Created(_), Event::SessionCreated(_)) => return Err(LawBroken::CreatedTwice),
             (Creation::Created(_), _) => {}
         }
+        if let Event::Erased { .. } = event {
+            return Err(LawBroken::Erased { found });
+        }
         if !self.is_open_node(node) {
             return Err(LawBroken::UnknownNode { node, found });
         }

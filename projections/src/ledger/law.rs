@@ -19,6 +19,12 @@ pub enum LawBroken {
     /// `session.created` comes a second time.
     #[error("the session is created already: session.created is the first record of a log and its only one")]
     CreatedTwice,
+    /// A record whose payload was erased is no event to append.
+    #[error("an erased {found} can't be appended: it has no payload")]
+    Erased {
+        /// The event's name.
+        found: &'static str,
+    },
     /// The conversation was never opened.
     #[error("node {node} was never opened, so {found} can't be appended to it")]
     UnknownNode {

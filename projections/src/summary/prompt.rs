@@ -1,5 +1,7 @@
 //! Which text of a conversation a person would know it by.
 
+use std::borrow::Cow;
+
 use sessionlog_codec::event::{Audience, MessageAppended, Part, Role};
 
 /// What agents put into user messages that no person typed. A message that begins so is no prompt.
@@ -35,11 +37,21 @@ pub(super) fn prompt_of(message: &MessageAppended) -> Option<String> {
         return None;
     }
     let texts = message.parts.iter().filter_map(|part| match part {
-        Part::Text(text) if is_typed(text) => Some(text.as_str()),
+        Part::Text(text) if is_typed(text) => Some(Cow::Borrowed(text.as_str())),
+        Part::Text(text) => command_of(text).map(Cow::Owned),
         _ => None,
     });
     let text = texts.collect::<Vec<_>>().join("\n");
     (!text.is_empty()).then_some(text)
+}
+
+/// What a person typed as a command with arguments, which its agent stored as markup. A command without arguments
+/// (`/clear`) says nothing about the session.
+fn command_of(text: &str) -> Option<String> {
+    let between = |open: &str, close: &str| Some(text.split_once(open)?.1.split_once(close)?.0.trim());
+    let name = between("<command-name>", "</command-name>")?;
+    let arguments = between("<command-args>", "</command-args>").filter(|arguments| !arguments.is_empty())?;
+    Some(format!("{name} {arguments}"))
 }
 
 fn is_typed(text: &str) -> bool {
@@ -62,6 +74,15 @@ pub(crate) fn first_line(text: &str, count: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_with_arguments_is_a_prompt() {
+        let stored = "<command-message>review</command-message>\n<command-name>/review</command-name>\n\
+                      <command-args>the login change</command-args>";
+        assert_eq!(command_of(stored).as_deref(), Some("/review the login change"));
+        assert_eq!(command_of("<command-name>/clear</command-name><command-args></command-args>"), None);
+        assert_eq!(command_of("<command-args>x</command-args>"), None);
+    }
 
     /// L7: a prompt with an emoji over the cut made agents panic ("byte index is not a char boundary").
     #[test]

@@ -1,17 +1,17 @@
 //! Later pieces of messages, put back into the messages they belong to.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sessionlog_codec::event::{Event, LoggedEvent, MessageExtended};
 use sessionlog_codec::ids::{MessageNo, NodeId};
 
 /// The later pieces of one conversation's messages. Note every event, then ask for every message whole: two walks over a
-/// log of any size, holding no more of it than the pieces.
+/// log of any size, holding no more of it than the pieces and the numbers of the messages.
 #[derive(Clone, Debug)]
 pub struct Pieces {
     node: NodeId,
-    last_message: MessageNo,
+    known: BTreeSet<MessageNo>,
     found: BTreeMap<MessageNo, Vec<MessageExtended>>,
 }
 
@@ -19,7 +19,7 @@ impl Pieces {
     /// The pieces of one conversation, none yet.
     #[must_use]
     pub fn of(node: NodeId) -> Self {
-        Self { node, last_message: MessageNo(0), found: BTreeMap::new() }
+        Self { node, known: BTreeSet::new(), found: BTreeMap::new() }
     }
 
     /// Keeps an event that is a piece of a message before it. A piece of a message that is not there is none.
@@ -28,8 +28,10 @@ impl Pieces {
             return;
         }
         match &event.event {
-            Event::MessageAppended(message) => self.last_message = self.last_message.max(message.message_no),
-            Event::MessageExtended(piece) if piece.message_no <= self.last_message => {
+            Event::MessageAppended(message) => {
+                self.known.insert(message.message_no);
+            }
+            Event::MessageExtended(piece) if self.known.contains(&piece.message_no) => {
                 self.found.entry(piece.message_no).or_default().push(piece.clone());
             }
             _ => {}

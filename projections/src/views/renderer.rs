@@ -1,7 +1,6 @@
 //! `transcript.jsonl`, line by line as events come in, or as a whole.
 
-use std::borrow::{Borrow, Cow};
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
 
 use serde::{Deserialize, Serialize};
 use sessionlog_codec::event::{
@@ -12,7 +11,7 @@ use sessionlog_codec::ids::{CallRef, MessageNo, NodeId, SessionId, Timestamp, Tu
 use uuid::Uuid;
 
 use super::recursive::{LineKey, line_uuid};
-use super::{Dialect, json, recursive, seed, text};
+use super::{Dialect, Pieces, json, recursive, seed, text};
 use crate::time::rfc3339_seconds;
 use crate::words::{Sealed, role_word, sealed};
 
@@ -305,54 +304,13 @@ pub fn render_node<E: Borrow<LoggedEvent>>(
     mut renderer: TranscriptRenderer,
     events: &[E],
 ) -> (TranscriptRenderer, Vec<String>) {
-    let mut extensions = extensions(renderer.node, events);
+    let mut pieces = Pieces::of(renderer.node);
+    events.iter().for_each(|event| pieces.note(event.borrow()));
     let mut lines = Vec::new();
-    for event in events.iter().map(Borrow::borrow) {
-        let whole = match &event.event {
-            Event::MessageAppended(message) if event.node == renderer.node => {
-                match extensions.remove(&message.message_no) {
-                    Some(pieces) if !pieces.is_empty() => Cow::Owned(extended(event, message, &pieces)),
-                    _ => Cow::Borrowed(event),
-                }
-            }
-            _ => Cow::Borrowed(event),
-        };
-        if let Rendered::Lines(more) = renderer.render(&whole) {
+    for event in events {
+        if let Rendered::Lines(more) = renderer.render(&pieces.whole(event.borrow())) {
             lines.extend(more);
         }
     }
     (renderer, lines)
-}
-
-/// The later pieces of each message, as the transcript has them: a piece of a message that is not there before it is
-/// nothing of it.
-fn extensions<E: Borrow<LoggedEvent>>(
-    node: NodeId,
-    events: &[E],
-) -> BTreeMap<MessageNo, Vec<&MessageExtended>> {
-    let mut found: BTreeMap<MessageNo, Vec<&MessageExtended>> = BTreeMap::new();
-    for event in events.iter().map(Borrow::borrow).filter(|event| event.node == node) {
-        match &event.event {
-            Event::MessageAppended(message) => {
-                found.entry(message.message_no).or_default();
-            }
-            Event::MessageExtended(extended) => {
-                if let Some(pieces) = found.get_mut(&extended.message_no) {
-                    pieces.push(extended);
-                }
-            }
-            _ => {}
-        }
-    }
-    found
-}
-
-fn extended(event: &LoggedEvent, message: &MessageAppended, pieces: &[&MessageExtended]) -> LoggedEvent {
-    let mut whole = message.clone();
-    for piece in pieces {
-        whole.parts.extend(piece.parts.iter().cloned());
-        whole.tool_calls.extend(piece.tool_calls.iter().cloned());
-        whole.usage = piece.usage.or(whole.usage);
-    }
-    LoggedEvent { event: whole.into(), ..event.clone() }
 }

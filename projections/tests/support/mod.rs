@@ -41,8 +41,7 @@ pub(crate) fn created() -> SessionCreated {
 }
 
 pub(crate) fn imported() -> SessionCreated {
-    let origin =
-        ImportOrigin { agent: "claude-code".into(), agent_version: None, session_id: "x".into() };
+    let origin = ImportOrigin { agent: "claude-code".into(), agent_version: None, session_id: "x".into() };
     SessionCreated { imported: Some(origin), ..created() }
 }
 
