@@ -1,7 +1,9 @@
 //! Keeps a session's views in the words of recursive-agent 0.8, whose own reader loads them:
 //! `cargo run -p sessionlog --example views_for_recursive -- HOME` prints the session's directory.
 
-use sessionlog::codec::event::{CompactionTrigger, Effect, FinalStatus, MessageRange, Role, TurnOutcome, Usage};
+use sessionlog::codec::event::{
+    CompactionTrigger, Effect, FinalStatus, MessageRange, Role, TurnOutcome, Usage,
+};
 use sessionlog::codec::ids::MessageNo;
 use sessionlog::projections::views::Dialect;
 use sessionlog::{CallResult, Compaction, Message, NewSession, Store, StoreOptions};
@@ -10,7 +12,8 @@ use sessionlog::{CallResult, Compaction, Message, NewSession, Store, StoreOption
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = std::env::args_os().nth(1).ok_or("give a directory for the home")?;
     let options = StoreOptions { dialect: Dialect::Recursive08, ..StoreOptions::default() };
-    let session = Store::open_with(home, options)?.create(".", NewSession::new("Fix the test").model("m1"))?;
+    let session =
+        Store::open_with(home, options)?.create(".", NewSession::new("Fix the test").model("m1"))?;
     let dir = session.place().dir.clone();
 
     session.append(Message::system("You are careful."))?;

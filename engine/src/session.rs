@@ -25,7 +25,7 @@ pub use reader::SessionReader;
 pub use report::{PreviousEnd, RecoveryReport};
 pub use verify::SessionVerification;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::log::{LogReader, LogWriter};
 use crate::storage::Lock;
 use crate::store::{SessionPlace, StoreInner};
@@ -101,6 +101,9 @@ impl Session {
     /// As [`context`](Self::context).
     pub fn with_tree<T>(&self, look: impl FnOnce(&TreeState) -> T) -> Result<T> {
         let mut state = self.state()?;
+        if state.tree.is_none() {
+            self.wait_for_queued()?;
+        }
         state.tree(&self.log).map(look)
     }
 
@@ -118,6 +121,15 @@ impl Session {
     /// As [`summary`](Self::summary).
     pub fn ledger<T>(&self, look: impl FnOnce(&Ledger) -> T) -> Result<T> {
         Ok(look(&self.state()?.ledger))
+    }
+
+    /// Waits until what is queued is in the files or has failed, before something is folded from the files. The caller
+    /// holds the state, so nothing is queued meanwhile. A closed writer has nothing queued.
+    fn wait_for_queued(&self) -> Result<()> {
+        match self.writer.flush() {
+            Err(error) if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Fenced) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn lock_state(&self) -> MutexGuard<'_, State> {

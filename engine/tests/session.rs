@@ -141,3 +141,33 @@ fn laws_are_checked_before_anything_is_written() {
     assert_eq!(session.last(), Position(before.0 + 3));
     session.close().unwrap();
 }
+
+/// The first context of a session is folded from the files, while other threads' appends are queued and not yet written.
+/// It once was kept up from there without them, for ever.
+#[test]
+fn a_context_that_is_first_asked_for_in_the_middle_of_appends_misses_none() {
+    for _ in 0..20 {
+        let (dir, store) = home();
+        let session = store.create(dir.path(), NewSession::default()).unwrap();
+        let counts = std::thread::scope(|scope| {
+            let appending: Vec<_> = (0..4)
+                .map(|thread| {
+                    let session = &session;
+                    scope.spawn(move || {
+                        for n in 0..10 {
+                            session.append(Message::user(format!("{thread} {n}"))).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            let first = session.context().unwrap().len();
+            session.refresh_views().unwrap();
+            appending.into_iter().for_each(|thread| thread.join().unwrap());
+            (first, session.context().unwrap().len())
+        });
+        assert_eq!(counts.1, 40, "{counts:?}");
+        let transcript = session.place().dir.join("transcript.jsonl");
+        session.finish(FinalStatus::Completed).unwrap();
+        assert_eq!(std::fs::read_to_string(transcript).unwrap().lines().count(), 40);
+    }
+}

@@ -58,7 +58,7 @@ type Slot = Arc<OnceLock<Result<Reached>>>;
 
 #[derive(Debug)]
 struct Waiting {
-    /// Empty for a request to sync what was written before.
+    /// Empty for a request to wait for what was queued before.
     records: FrameRecords,
     sync: SyncMode,
     slot: Slot,
@@ -175,11 +175,23 @@ impl LogWriter {
         ticket.wait()
     }
 
-    /// Makes all that was written durable.
+    /// Makes all that was appended durable.
     ///
     /// # Errors
     /// `Io` if the sync failed: the writer is closed then, and what was not durable may be lost.
     pub fn sync(&self) -> Result<()> {
+        self.wait_for_all(SyncMode::Sync)
+    }
+
+    /// Waits until all that was queued is with the operating system (or has failed), so that a reader sees it.
+    ///
+    /// # Errors
+    /// `Closed` if the writer is closed.
+    pub fn flush(&self) -> Result<()> {
+        self.wait_for_all(SyncMode::Defer)
+    }
+
+    fn wait_for_all(&self, sync: SyncMode) -> Result<()> {
         let slot = Slot::default();
         let (first, last) = {
             let mut queue = self.lock();
@@ -188,11 +200,7 @@ impl LogWriter {
             if queue.durable >= last {
                 return Ok(());
             }
-            queue.waiting.push(Waiting {
-                records: Vec::new(),
-                sync: SyncMode::Sync,
-                slot: Arc::clone(&slot),
-            });
+            queue.waiting.push(Waiting { records: Vec::new(), sync, slot: Arc::clone(&slot) });
             (queue.next, last)
         };
         Ticket { writer: self, slot, first, last }.wait().map(|_| ())

@@ -275,6 +275,7 @@ impl Session {
 
     fn make_views(&self) -> Result<()> {
         let mut state = self.state()?;
+        self.wait_for_queued()?;
         let state = &mut *state;
         let last = Position(state.next.0.saturating_sub(1));
         let status = state.summary.status(sessionlog_projections::Liveness::Alive);
