@@ -5,6 +5,7 @@
 //! [`LogReader`]s read it without a lock.
 
 mod commit;
+mod cursor;
 mod reader;
 mod recovery;
 mod scan;
@@ -13,6 +14,7 @@ mod tail;
 mod verify;
 
 pub use commit::{Batch, LogWriter, NewRecord, Ticket};
+pub use cursor::Cursor;
 pub use reader::{Gap, LogReader, ReadItem, TailState};
 pub use recovery::{
     Assessment, Cut, Damage, LogRecovery, Recovering, SegmentBytes, TornTail, Verdict, assess,
