@@ -173,6 +173,27 @@ fn sync_is_not_refused_for_an_append_before_it() {
     assert_eq!(writer.durable(), Position(1));
 }
 
+/// What was queued while an append failed had been numbered behind it: it fails too, and its positions are given again.
+#[test]
+fn failed_append_fails_what_is_queued_behind() {
+    let storage = disk();
+    let writer: &'static LogWriter = Box::leak(Box::new(hooked_writer(&storage, |writer, kind, nth| {
+        if kind == CallKind::Write && nth == 0 {
+            let ticket = writer.enqueue(batch(2, &[20, 4]), writer.next(), Durability::Sync).unwrap();
+            assert!(BEHIND.set(std::sync::Mutex::new(Some(ticket))).is_ok());
+        }
+    })));
+    static BEHIND: OnceLock<std::sync::Mutex<Option<sessionlog::log::Ticket<'static>>>> = OnceLock::new();
+    WRITER.with_borrow_mut(|slot| *slot = Some(writer));
+    storage.fail(Fault::new(CallKind::Write, FaultError::ENOSPC).written(90));
+    assert_eq!(kind(writer.append(batch(1, &[10]), Durability::Sync)), ErrorKind::Full);
+    let behind = BEHIND.get().unwrap().lock().unwrap().take().unwrap();
+    assert_eq!(behind.first, Position(2));
+    assert_eq!(kind(behind.wait()), ErrorKind::Full);
+    assert_eq!(writer.append(batch(3, &[30]), Durability::Sync).unwrap().first, Position(1));
+    assert_eq!(all(&storage), logged(Position(1), 3, &[30]));
+}
+
 thread_local! {
     /// The writer that a hook acts on.
     static WRITER: std::cell::RefCell<Option<&'static LogWriter>> = const { std::cell::RefCell::new(None) };
@@ -275,15 +296,22 @@ fn failed_look_for_another_owner_is_harmless() {
 /// Whatever stops a roll, and whatever of it survives: the log opens, has what was acknowledged, rolls on and opens again.
 #[test]
 fn crash_at_every_call_of_a_roll() {
+    crash_at_every_call_of_rolling(700);
+    // With zeros behind the footer while it is written: the host wants shorter segments than when they were filled.
+    crash_at_every_call_of_rolling(1 << 20);
+}
+
+fn crash_at_every_call_of_rolling(segment_len_before: u64) {
     let opts = options(700, 4096);
     for calls in 0.. {
         let mut finished = false;
         for seed in 0..60 {
             let storage = disk();
-            let writer = create(&storage, opts);
+            let writer = create(&storage, options(segment_len_before, 4096));
             // The footer is longer than a sector.
             let acknowledged = [8; 60];
             writer.append(batch(1, &acknowledged), Durability::Sync).unwrap();
+            let (writer, _) = open(&storage, opts).unwrap();
             storage.take_calls();
             let written = usize::try_from(seed * 40).unwrap();
             storage.fail(Fault::any(FaultError::EIO).after(calls).written(written).repeat(Repeat::Always));
