@@ -209,7 +209,7 @@ fn links_are_not_followed() {
     for args in reading(&id) {
         let run = run(&home, &args);
         assert!(!run.out.contains("foreign secret"), "{args:?}");
-        let names_it = args.iter().any(|arg| *arg == id);
+        let names_it = args.contains(&id);
         assert_eq!(run.code, if names_it { 4 } else { 0 }, "{args:?} {}", run.err);
     }
 }

@@ -248,7 +248,6 @@ impl LogWriter {
         let mut leading = Leading { writer: self, group };
         let frames: Vec<&FrameRecords> = leading.group.iter().filter_map(Waiting::frame).collect();
         let committed = tail.commit(&frames, sync);
-        let group = std::mem::take(&mut leading.group);
         let mut queue = self.lock();
         queue.durable = tail.durable();
         // The failure is stored before anybody is woken: a follower must never mistake it for its turn to lead.
@@ -269,7 +268,7 @@ impl LogWriter {
             }
         }
         debug_assert!(queue.next >= tail.next(), "positions are given before they are written");
-        settle(group, &committed, sync);
+        settle(std::mem::take(&mut leading.group), &committed, sync);
         queue.tail = Some(tail);
         drop(queue);
         self.changed.notify_all();

@@ -249,7 +249,7 @@ pub(crate) fn slug(path: &str) -> String {
 
 /// The first `len` bytes of a text, cut on a character.
 pub(crate) fn cut(text: &str, len: usize) -> &str {
-    (0..=len).rev().find_map(|end| text.get(..end)).unwrap_or(text)
+    (0..=len.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or(text)
 }
 
 #[cfg(test)]
