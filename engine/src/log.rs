@@ -17,7 +17,7 @@ pub use commit::{Batch, LogWriter, NewRecord, Ticket};
 pub use cursor::Cursor;
 pub use reader::{Gap, LogReader, ReadItem, TailState};
 pub use recovery::{
-    Assessment, Cut, Damage, LogRecovery, Recovering, SegmentBytes, TornTail, Verdict, assess,
+    Assessment, Cut, Damage, HeaderProblem, LogRecovery, Recovering, SegmentBytes, TornTail, Verdict, assess,
 };
 pub use segment::{LogDir, SegmentName};
 pub use verify::{Finding, LogVerification, Severity};

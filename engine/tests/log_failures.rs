@@ -732,7 +732,7 @@ fn look_beside_a_writer(what: &str) {
             writer.append(batch(3, &[10]), Durability::Sync).unwrap();
         }
     };
-    let hooked = dir_on(Arc::new(Hooked { inner: storage.clone(), hook: Arc::new(hook) }));
+    let hooked = dir_on(Arc::new(Hooked { inner: storage, hook: Arc::new(hook) }));
     if what == "verify" {
         let found = LogReader::new(hooked).verify().unwrap();
         assert!(found.findings.iter().all(|f| f.severity < Severity::Lost), "{found:?}");

@@ -56,7 +56,7 @@ fn play(opts: LogOptions, seeds: u64) -> Vec<Moment> {
             }
         }
     };
-    let hooked = Arc::new(Hooked { inner: storage.clone(), hook: Arc::new(hook) });
+    let hooked = Arc::new(Hooked { inner: storage, hook: Arc::new(hook) });
     let mut writer = LogWriter::create(dir_on(Arc::<Hooked>::clone(&hooked)), opts, LOG).unwrap();
     for tag in 0..16_u64 {
         let lens: &[usize] = [[40, 3].as_slice(), &[600], &[1], &[9; 30]][usize::try_from(tag % 4).unwrap()];
