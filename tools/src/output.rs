@@ -172,7 +172,7 @@ impl Context {
         }
     }
 
-    /// Writes a line for people. Content in it must have gone through [`safe`].
+    /// Writes a line for people. Content in it must have gone through [`safe()`].
     ///
     /// # Errors
     /// If standard output fails.
