@@ -58,11 +58,15 @@
 //!
 //! [`views`] renders them for other programs and for people.
 
+pub mod compaction;
 mod context;
 mod conversation;
+pub mod delegation;
 mod ledger;
 mod pairing;
 mod path;
+pub mod recovery;
+pub mod render;
 mod status;
 mod summary;
 pub mod time;
