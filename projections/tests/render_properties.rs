@@ -179,7 +179,7 @@ fn tool_calls() -> impl Strategy<Value = Vec<ToolCall>> {
     .chain([
         RawBytes(vec![b'{', 0xff, b'}']),
         RawBytes(b"{\"a\":\"\xff\"}".to_vec()),
-        format!("{{\"a\":{}{}}}", "[".repeat(120), "]".repeat(120)).into(),
+        format!("{{\"a\":{}{}}}", "[".repeat(124), "]".repeat(124)).into(),
     ])
     .collect();
     let extras =

@@ -628,6 +628,9 @@ fn images_of_results_stand_behind_the_results_where_results_are_text() {
     assert_eq!(messages[2]["content"], "first");
     assert_eq!(messages[4]["content"][2], json!({"type": "text", "text": "From the result of B:"}));
     assert_eq!(messages[4]["content"].as_array().unwrap().len(), 4);
+    let mut without_user = log.clone();
+    without_user.events.pop();
+    assert_eq!(chat(&without_user).as_array().unwrap().len(), 5);
     assert_eq!(responses(&log)[3]["output"][1]["type"], "input_image");
     assert_eq!(anthropic(&log)[2]["content"][0]["content"][1]["type"], "image");
 }
