@@ -83,6 +83,9 @@ fn point_03_bookmark_without_child() {
         let child = chain.child(0, AgentKind::Inner, "c", vec![vec![tool(Effect::Mutating, "t")]]);
         assert_eq!(chain.steps(&[child]), [format!("start {child}")]);
         assert_eq!(chain.log.plan()[0], Step::StartChild { child });
+        // A model that was chosen is not yet a word to it.
+        chain.log.add(child, bound(None));
+        assert_eq!(chain.steps(&[child]), [format!("start {child}")]);
         let invocation = chain.log.delegations().request(child).unwrap().invocation_id;
         for order in ORDERS {
             let host = chain.recover(order);

@@ -60,7 +60,7 @@ impl Host {
 
     /// Recovers until nothing is owed.
     pub(crate) fn recover(&mut self) -> Result<(), Dead> {
-        for _ in 0..10_000 {
+        for _ in 0..1_000 {
             self.log.settle_without_host(&available);
             let plan = self.log.plan();
             let now = ready(&self.log.state, &plan);
