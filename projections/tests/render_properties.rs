@@ -100,6 +100,7 @@ fn media() -> impl Strategy<Value = Media> {
         MediaSource::Url("https://example.org/a.png".into()),
         MediaSource::Url("http://example.org/a b".into()),
         MediaSource::Url("http://example.org/a".into()),
+        MediaSource::Url("https://".into()),
         MediaSource::Url("data:image/png;base64,AAAA".into()),
         MediaSource::Url("data:;base64,AAAA".into()),
         MediaSource::Url("data:text/plain,hello".into()),

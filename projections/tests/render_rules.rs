@@ -849,6 +849,7 @@ fn chat_rules() {
     assert_eq!(validate_chat(&alone).unwrap_err().rule, "must have content or tool_calls");
     for (url, rule) in [
         ("ftp://x", "must be an HTTP URL"),
+        ("https://", "must be an HTTP URL"),
         ("data:image/png;base64,A", "must be valid base64"),
         ("data:image/tiff;base64,AAAA", "media type is not supported"),
     ] {

@@ -88,7 +88,8 @@ fn base64(data: &str, at: &str) -> Checked {
 }
 
 fn web_url(url: &str, at: &str) -> Checked {
-    let has_scheme = url.starts_with("https://") || url.starts_with("http://");
+    let scheme = url.split_once("://").filter(|(_, rest)| !rest.is_empty()).map(|(scheme, _)| scheme);
+    let has_scheme = matches!(scheme, Some("http" | "https"));
     let plain = !url.chars().any(|c| c.is_whitespace() || c.is_control());
     demand(has_scheme && plain, at, "must be an HTTP URL")
 }
