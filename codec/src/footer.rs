@@ -9,6 +9,7 @@ use crate::error::{DecodeError, TooLarge};
 use crate::frame::{self, Frame, FrameFields, KIND_FOOTER};
 use crate::ids::{Digest, Epoch, KindNo, NodeId, Position, Timestamp};
 use crate::limits::{FOOTER_ENTRY_LEN, FRAME_ALIGNMENT, FRAME_HEADER_LEN, FRAME_LEN_MAX, FRAME_RECORDS_MAX};
+use crate::record::Envelope;
 
 /// One record of a sealed segment. Entry `i` is the record at the segment's first position plus `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,15 @@ pub struct FooterEntry {
     pub frame_offset: u32,
     /// When it happened, so that a listing needs no frame for it.
     pub timestamp: Timestamp,
+}
+
+impl FooterEntry {
+    /// The entry of a record whose frame starts at `frame_offset`.
+    #[must_use]
+    pub fn of(envelope: &Envelope, frame_offset: u32) -> Self {
+        let Envelope { kind, node, timestamp, .. } = *envelope;
+        Self { kind, node, frame_offset, timestamp }
+    }
 }
 
 /// Bytes of the locator that ends a sealed segment.

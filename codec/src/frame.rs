@@ -7,7 +7,7 @@ use crate::ids::{Digest, Epoch, Position};
 use crate::limits::{
     FRAME_ALIGNMENT, FRAME_BODY_LEN_MAX, FRAME_HEADER_LEN, FRAME_RECORDS_MAX, PAYLOAD_LEN_MAX,
 };
-use crate::record::{self, Envelope, Payload, Record};
+use crate::record::{self, AsPayload, Envelope, Payload, Record};
 use crate::segment::{hex, hex32};
 
 /// The first bytes of every frame. Not zero, so that space which was never written does not parse.
@@ -211,12 +211,12 @@ impl<'a> Frame<'a> {
 /// # Errors
 /// [`TooLarge`] if a payload, the frame, the number of records or the last position is over its limit. `out` is then as
 /// it was.
-pub fn encode(
+pub fn encode<P: AsPayload>(
     out: &mut Vec<u8>,
     salt: u32,
     previous: &Digest,
     fields: FrameFields,
-    records: &[(Envelope, Payload<'_>)],
+    records: &[(Envelope, P)],
 ) -> Result<Digest, TooLarge> {
     let record_count = check(records)?;
     let fields = FrameFields { kind: KIND_RECORDS, flags: 0, record_count, ..fields };
@@ -226,13 +226,13 @@ pub fn encode(
     }
     let mut hasher = ChainHasher::new(previous, &fields);
     for (envelope, payload) in records {
-        hasher.record(envelope, &payload.digest());
+        hasher.record(envelope, &payload.as_payload().digest());
     }
     let chain = hasher.finish();
     let start = out.len();
     out.resize(start.saturating_add(FRAME_HEADER_LEN), 0);
     for (envelope, payload) in records {
-        if let Err(error) = record::encode(out, envelope, *payload) {
+        if let Err(error) = record::encode(out, envelope, payload.as_payload()) {
             out.truncate(start);
             return Err(error);
         }
@@ -254,15 +254,16 @@ pub(crate) fn encode_other(out: &mut Vec<u8>, salt: u32, fields: &FrameFields, c
 ///
 /// # Errors
 /// [`TooLarge`] if a payload, the frame or the number of records is over its limit, or there is no record.
-pub fn check(records: &[(Envelope, Payload<'_>)]) -> Result<u32, TooLarge> {
+pub fn check<P: AsPayload>(records: &[(Envelope, P)]) -> Result<u32, TooLarge> {
     let mut body_len = 0_usize;
     for (envelope, payload) in records {
+        let payload = payload.as_payload();
         if let Payload::Present(bytes) = payload
             && bytes.len() > PAYLOAD_LEN_MAX
         {
             return Err(TooLarge { what: "record payload", len: bytes.len(), max: PAYLOAD_LEN_MAX });
         }
-        body_len = body_len.saturating_add(record::encoded_len(envelope, *payload));
+        body_len = body_len.saturating_add(record::encoded_len(envelope, payload));
     }
     if body_len > FRAME_BODY_LEN_MAX {
         return Err(TooLarge { what: "frame body", len: body_len, max: FRAME_BODY_LEN_MAX });

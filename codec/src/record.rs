@@ -109,6 +109,24 @@ impl Payload<'_> {
     }
 }
 
+/// What can stand for a payload when a frame is encoded, so that owned bytes need not be collected as borrowed ones.
+pub trait AsPayload {
+    /// The payload.
+    fn as_payload(&self) -> Payload<'_>;
+}
+
+impl AsPayload for Payload<'_> {
+    fn as_payload(&self) -> Payload<'_> {
+        *self
+    }
+}
+
+impl AsPayload for Vec<u8> {
+    fn as_payload(&self) -> Payload<'_> {
+        Payload::Present(self)
+    }
+}
+
 /// A record of a verified frame. Its payload is still bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {

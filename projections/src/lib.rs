@@ -79,7 +79,7 @@ pub use context::{ContextMessage, ContextOrigin, SyntheticReason};
 pub use ledger::{BatchLawBroken, CallState, Creation, LawBroken, Ledger, OpenCall, OpenState};
 pub use pairing::{PairingError, validate_pairing};
 pub use status::{Lifecycle, Liveness, Status};
-pub use summary::{At, NodeSummary, Presence, Summary, UsageTotals, display_id};
+pub use summary::{At, NodeSummary, Presence, Summary, UsageTotals, display_id, is_activity_kind};
 pub use transcript::{EntryBody, Mark, TranscriptEntry};
 pub use tree::TreeState;
 pub use words::{effect_word, node_status_word, outcome_word, role_word};

@@ -11,7 +11,8 @@ use sessionlog_codec::event::{
     Event, LoggedEvent, MessageAppended, NodeOpened, NodeSettled, NodeStatus, Role, SessionCreated,
     SessionForked, SessionTagged, SessionTitled, TitleOrigin,
 };
-use sessionlog_codec::ids::{Epoch, NodeId, SessionId, Timestamp};
+use sessionlog_codec::ids::{Epoch, KindNo, NodeId, SessionId, Timestamp};
+use sessionlog_codec::registry::kind;
 
 use self::usage::Meter;
 pub use self::usage::UsageTotals;
@@ -316,32 +317,42 @@ fn counts_as_message(event: &Event) -> bool {
     }
 }
 
+/// Whether an event of this kind says that something was said or done, whatever it holds. Titles are not among them: it
+/// depends on who gave them.
+#[must_use]
+pub fn is_activity_kind(kind: KindNo) -> bool {
+    [
+        kind::SessionTagged,
+        kind::SessionForked,
+        kind::RunStarted,
+        kind::TurnStarted,
+        kind::TurnEnded,
+        kind::MessageAppended,
+        kind::MessageExtended,
+        kind::MessageWithdrawn,
+        kind::CallStarted,
+        kind::CallFinished,
+        kind::CallResolved,
+        kind::ContextCompacted,
+        kind::ContextReset,
+        kind::HeadMoved,
+        kind::NodeOpened,
+        kind::NodeSettled,
+        kind::TaskStarted,
+        kind::TaskCompleted,
+        kind::QuestionAsked,
+        kind::QuestionAnswered,
+        kind::CommandReceived,
+    ]
+    .contains(&kind)
+}
+
 /// Whether somebody said or did something. What the engine, an importer or a background job does is no activity: a
 /// session must not come to the top of a list by being looked at.
 fn is_activity(event: &Event) -> bool {
     match event {
         Event::SessionTitled(titled) => titled.origin == TitleOrigin::Person,
-        Event::SessionTagged(_)
-        | Event::SessionForked(_)
-        | Event::RunStarted(_)
-        | Event::TurnStarted(_)
-        | Event::TurnEnded(_)
-        | Event::MessageAppended(_)
-        | Event::MessageExtended(_)
-        | Event::MessageWithdrawn(_)
-        | Event::CallStarted(_)
-        | Event::CallFinished(_)
-        | Event::CallResolved(_)
-        | Event::ContextCompacted(_)
-        | Event::ContextReset(_)
-        | Event::HeadMoved(_)
-        | Event::NodeOpened(_)
-        | Event::NodeSettled(_)
-        | Event::TaskStarted(_)
-        | Event::TaskCompleted(_)
-        | Event::QuestionAsked(_)
-        | Event::QuestionAnswered(_)
-        | Event::CommandReceived(_) => true,
-        other => sealed(other).is_some(),
+        Event::Erased { .. } | Event::Unknown(_) => sealed(event).is_some(),
+        known => is_activity_kind(known.kind().0),
     }
 }

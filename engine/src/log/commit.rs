@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use sessionlog_codec::frame;
 use sessionlog_codec::ids::{Epoch, LogId, Position};
-use sessionlog_codec::record::{Envelope, Payload};
+use sessionlog_codec::record::Envelope;
 
 use super::tail::{Committed, Failure, FrameRecords, SyncMode, Tail};
 use super::{Durability, LogDir, LogOptions, Reached, Receipt};
@@ -34,10 +34,7 @@ impl Batch {
     pub fn new(records: Vec<NewRecord>) -> Result<Self> {
         let records: FrameRecords =
             records.into_iter().map(|record| (record.envelope, record.payload)).collect();
-        let borrowed: Vec<_> =
-            records.iter().map(|(envelope, bytes)| (envelope.clone(), Payload::Present(bytes))).collect();
-        frame::check(&borrowed)?;
-        drop(borrowed);
+        frame::check(&records)?;
         Ok(Self { records })
     }
 

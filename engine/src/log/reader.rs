@@ -7,7 +7,7 @@ use sessionlog_codec::footer::{self, FooterEntry};
 use sessionlog_codec::frame::{Frame, FrameHeader, KIND_RECORDS};
 use sessionlog_codec::ids::{LogId, Position};
 use sessionlog_codec::limits::{FRAME_HEADER_LEN, SEGMENT_HEADER_LEN};
-use sessionlog_codec::record::{Envelope, Record};
+use sessionlog_codec::record::Record;
 use sessionlog_codec::segment::SegmentHeader;
 
 use super::recovery::{Assessment, HeaderProblem, SegmentBytes, TornTail, Verdict, assess, footer_bytes};
@@ -229,8 +229,7 @@ fn index_by_scan(
         };
         let frame_offset = u32::try_from(offset).unwrap_or(u32::MAX);
         for record in frame.records() {
-            let Envelope { kind, node, timestamp, .. } = record.envelope;
-            visit(record.position, FooterEntry { kind, node, frame_offset, timestamp }, name);
+            visit(record.position, FooterEntry::of(&record.envelope, frame_offset), name);
         }
     }
 }

@@ -192,12 +192,8 @@ impl Walk {
                 return;
             }
             let frame_offset = u32::try_from(offset).unwrap_or(u32::MAX);
-            self.entries.extend(frame.records().iter().map(|record| FooterEntry {
-                kind: record.envelope.kind,
-                node: record.envelope.node,
-                frame_offset,
-                timestamp: record.envelope.timestamp,
-            }));
+            self.entries
+                .extend(frame.records().iter().map(|record| FooterEntry::of(&record.envelope, frame_offset)));
         }
         self.end = FrameEnd::of_frame(offset, frame);
         if frame.header().fields.kind == KIND_FOOTER {

@@ -7,7 +7,7 @@ use sessionlog_codec::footer::{self, FooterEntry};
 use sessionlog_codec::frame::{self, FrameFields};
 use sessionlog_codec::ids::{Digest, Epoch, LogId, Position, SegmentNo};
 use sessionlog_codec::limits::{FRAME_RECORDS_MAX, SEGMENT_HEADER_LEN};
-use sessionlog_codec::record::{Envelope, Payload};
+use sessionlog_codec::record::Envelope;
 use sessionlog_codec::segment::{self, FORMAT_VERSION, SegmentHeader};
 
 use super::LogOptions;
@@ -237,16 +237,9 @@ impl Tail {
         let frame_offset = u32::try_from(frame_offset).map_err(|_| {
             Error::invalid("log.segment_len", "a segment is longer than 4 GiB; seal segments earlier")
         })?;
-        let borrowed: Vec<_> =
-            records.iter().map(|(envelope, bytes)| (envelope.clone(), Payload::Present(bytes))).collect();
         let fields = FrameFields::records(self.next, self.epoch, self.durable);
-        self.chain = frame::encode(&mut self.buffer, self.header.salt, &self.chain, fields, &borrowed)?;
-        self.entries.extend(records.iter().map(|(envelope, _)| FooterEntry {
-            kind: envelope.kind,
-            node: envelope.node,
-            frame_offset,
-            timestamp: envelope.timestamp,
-        }));
+        self.chain = frame::encode(&mut self.buffer, self.header.salt, &self.chain, fields, records)?;
+        self.entries.extend(records.iter().map(|(envelope, _)| FooterEntry::of(envelope, frame_offset)));
         self.next = Position(self.next.0.saturating_add(to_u64(records.len())));
         Ok(())
     }

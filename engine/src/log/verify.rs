@@ -353,12 +353,7 @@ impl Check<'_> {
         self.result.frames = self.result.frames.saturating_add(1);
         self.result.records = self.result.records.saturating_add(to_u64(frame.records().len()));
         let frame_offset = u32::try_from(offset).unwrap_or(u32::MAX);
-        entries.extend(frame.records().iter().map(|record| FooterEntry {
-            kind: record.envelope.kind,
-            node: record.envelope.node,
-            frame_offset,
-            timestamp: record.envelope.timestamp,
-        }));
+        entries.extend(frame.records().iter().map(|record| FooterEntry::of(&record.envelope, frame_offset)));
     }
 
     fn check_footer(

@@ -83,7 +83,7 @@ impl Session {
         slug: String,
         new: NewSession,
     ) -> Result<Self> {
-        let id = new.id.unwrap_or_else(|| SessionId::from(Uuid::now_v7()));
+        let id = new.id.unwrap_or_else(crate::new_session_id);
         let storage = Arc::clone(&store.home.storage);
         let place = store.home.place(workspace, id);
         store.home.create_session_dirs(&workspace_path, &place)?;
@@ -105,9 +105,6 @@ impl Session {
         };
         let opened = NewEvent::now(NodeId::ROOT, opened_event(Epoch(1), &owner, None));
         session.append_batch(vec![created, opened], Durability::Sync)?;
-        for dir in [session.place.dir.join("log"), session.place.dir.clone()] {
-            storage.sync_dir(&dir).map_err(|e| Error::io("syncing", &dir, e))?;
-        }
         session.refresh_views()?;
         Ok(session)
     }

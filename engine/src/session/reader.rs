@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use sessionlog_codec::event::NewEvent;
 use sessionlog_codec::ids::Position;
 use sessionlog_projections::{Ledger, Liveness, OpenCall, Projection, Status, Summary, TreeState};
 
@@ -127,10 +126,4 @@ impl SessionReader {
     pub fn verify(&self) -> Result<SessionVerification> {
         verify(&self.log)
     }
-}
-
-/// An event that was read as one to append again, for copies.
-pub(crate) fn as_new(event: sessionlog_codec::event::LoggedEvent) -> NewEvent {
-    let sessionlog_codec::event::LoggedEvent { node, timestamp, time_origin, cause, event, .. } = event;
-    NewEvent { node, timestamp: Some(timestamp), time_origin, cause, key: None, event }
 }

@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use sessionlog_codec::event::Event;
+use sessionlog_codec::event::{Event, LoggedEvent, NewEvent};
 use sessionlog_codec::ids::{NodeId, Position};
 use sessionlog_projections::{Ledger, Projection, TreeState, validate_pairing};
 
 use super::events::{EventItem, read_events};
-use super::reader::as_new;
+use super::state::as_logged;
 use crate::error::{ErrorKind, Result};
 use crate::log::{Finding, LogReader, LogVerification, Severity};
 
@@ -91,19 +91,21 @@ impl Check {
                 if matches!(event.event, Event::Unknown(_)) {
                     self.result.unknown_events = self.result.unknown_events.saturating_add(1);
                 }
-                let position = event.position;
                 self.tree.apply(&event);
-                self.ledger_check(position, *event);
+                self.ledger_check(*event);
             }
         }
     }
 
-    fn ledger_check(&mut self, position: Position, event: sessionlog_codec::event::LoggedEvent) {
-        let new = as_new(event.clone());
+    /// Checks an event as if it were appended now. It is moved back and forth, since its content may be large.
+    fn ledger_check(&mut self, event: LoggedEvent) {
+        let (position, timestamp) = (event.position, event.timestamp);
+        let new = as_new(event);
         if let Err(broken) = self.ledger.check(&new) {
-            self.find(Severity::Warning, "law.broken", position, format!("{}: {broken}", event.event.name()));
+            let text = format!("{}: {broken}", new.event.name());
+            self.find(Severity::Warning, "law.broken", position, text);
         }
-        self.ledger.apply(&event);
+        self.ledger.apply(&as_logged(new, position, timestamp));
     }
 
     /// The context that a provider would get must be legal whatever the log holds.
@@ -116,4 +118,9 @@ impl Check {
             }
         }
     }
+}
+
+fn as_new(event: LoggedEvent) -> NewEvent {
+    let LoggedEvent { node, timestamp, time_origin, cause, event, .. } = event;
+    NewEvent { node, timestamp: Some(timestamp), time_origin, cause, key: None, event }
 }

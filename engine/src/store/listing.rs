@@ -6,7 +6,7 @@ use sessionlog_codec::event::{Event, LoggedEvent};
 use sessionlog_codec::footer::FooterEntry;
 use sessionlog_codec::ids::{KindNo, NodeId, Position, SessionId, Timestamp};
 use sessionlog_codec::registry::kind;
-use sessionlog_projections::{Projection, Status, Summary};
+use sessionlog_projections::{Projection, Status, Summary, is_activity_kind};
 
 use super::{SessionPlace, StoreReader, not_found};
 use crate::error::{Error, ErrorKind, Result};
@@ -179,27 +179,6 @@ const NAMING: [KindNo; 12] = [
     kind::GapMarked,
 ];
 
-/// Events that say something happened, apart from those that are decoded anyway.
-const ACTIVITY: [KindNo; 17] = [
-    kind::TurnStarted,
-    kind::TurnEnded,
-    kind::MessageAppended,
-    kind::MessageExtended,
-    kind::MessageWithdrawn,
-    kind::CallStarted,
-    kind::CallFinished,
-    kind::CallResolved,
-    kind::ContextCompacted,
-    kind::ContextReset,
-    kind::HeadMoved,
-    kind::TaskStarted,
-    kind::TaskCompleted,
-    kind::QuestionAsked,
-    kind::QuestionAnswered,
-    kind::CommandReceived,
-    kind::SessionTagged,
-];
-
 /// How many messages are looked at first for a prompt that can stand for a title; then twice as many, and so on.
 const PROMPT_STEP: usize = 16;
 /// How many of the last messages are looked at for the model.
@@ -264,7 +243,7 @@ impl Sketch {
                 count.messages = count.messages.saturating_add(1);
             }
             count.first.get_or_insert(entry.timestamp);
-            if ACTIVITY.contains(&entry.kind) {
+            if is_activity_kind(entry.kind) && !NAMING.contains(&entry.kind) {
                 count.last_activity = count.last_activity.max(Some(entry.timestamp));
             }
             let place = Place { segment, frame_offset: entry.frame_offset, position };

@@ -94,6 +94,8 @@ mod tests {
     #[test]
     fn a_slug_is_one_word() {
         assert_eq!(slug(Path::new("/home/dev/my demo_1.0")), "home-dev-my-demo_1.0");
+        assert_eq!(slug(Path::new("/home/dev/a b/日")), "home-dev-a-b--");
+        assert_eq!(slug(Path::new(&"/x".repeat(100))).len(), 80);
         assert_eq!(slug(Path::new("/")), "");
         assert_eq!(slug(Path::new(&format!("/{}", "x".repeat(200)))).len(), SLUG_LEN_MAX);
     }

@@ -16,7 +16,6 @@ use sessionlog_codec::ids::Timestamp;
 
 use super::discover::{SourceFile, SourceFormat, SourceSession};
 use super::document::{DOCUMENT_LEN_MAX, Document};
-use super::loose::slug;
 use super::report::{ImportReport, Imported, SessionReport};
 use super::target::{Target, TargetError};
 use feed::Run;
@@ -74,7 +73,7 @@ fn created(source: &SourceSession) -> SessionCreated {
     SessionCreated {
         session_id: source.session_id,
         workspace: RawBytes::from(facts.cwd.clone().unwrap_or_default()),
-        slug: slug(facts.cwd.as_deref().unwrap_or_default()),
+        slug: sessionlog::store::slug(Path::new(facts.cwd.as_deref().unwrap_or_default())),
         goal: facts.goal.clone(),
         model: facts.model.clone(),
         provider: facts.provider.clone(),

@@ -239,14 +239,6 @@ pub(crate) fn invocation_id(session: SessionId, source_id: &str) -> InvocationId
     made_up(&["sessionlog import v1 invocation", &session.to_string(), source_id]).into()
 }
 
-/// The readable half of a session's display id: the path made of letters, digits, `_`, `.` and `-`.
-pub(crate) fn slug(path: &str) -> String {
-    const LEN_MAX: usize = 80;
-    let keep = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
-    let slug: String = path.chars().map(|c| if keep(c) { c } else { '-' }).collect();
-    slug.trim_start_matches('-').chars().take(LEN_MAX).collect()
-}
-
 /// The first `len` bytes of a text, cut on a character.
 pub(crate) fn cut(text: &str, len: usize) -> &str {
     (0..=len.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or(text)
@@ -344,8 +336,6 @@ mod tests {
         assert_eq!(made, session_id("recursive", "2026-11-30T10-34-52Z-home-dev-demo"));
         assert_ne!(made, session_id("recursive", "2026-11-30T10-34-53Z-home-dev-demo"));
         assert_eq!(made.uuid().get_version_num(), 8);
-        assert_eq!(slug("/home/dev/a b/日"), "home-dev-a-b--");
-        assert_eq!(slug(&"/x".repeat(100)).len(), 80);
         assert_eq!(cut("日本", 4), "日");
     }
 }
