@@ -390,3 +390,20 @@ fn a_full_disk_refuses_what_does_not_fit_and_keeps_the_rest() {
     let (session, _) = simulated(&storage).unwrap().resume(id).unwrap();
     assert_eq!(texts(&session), expected);
 }
+
+/// A directory that another process has just made, and not yet made durable, is no ground to stand on.
+#[test]
+fn a_directory_of_somebody_elses_is_made_durable_too() {
+    use sessionlog::storage::Storage;
+    let storage = SimStorage::new();
+    let store = simulated(&storage).unwrap();
+    let hash = WorkspaceHash::of(Path::new("/w"));
+    let workspace = Path::new("home/workspaces").join(hash.as_str());
+    storage.create_dir(&workspace).unwrap();
+    storage.create_dir(&workspace.join("sessions")).unwrap();
+    let session = store.create_foreign(b"/w", NewSession::default()).unwrap();
+    session.append(Message::user("acknowledged")).unwrap();
+    std::mem::forget(session);
+    storage.crash(CrashMode::LoseAll);
+    assert_eq!(simulated(&storage).unwrap().reader().list().unwrap()[0].messages, 1);
+}

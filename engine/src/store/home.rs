@@ -125,13 +125,12 @@ impl Home {
     fn create_dir(&self, dir: &Path) -> Result<()> {
         let entry = self.storage.entry(dir).map_err(|e| Error::io("looking at", dir, e))?;
         match entry.map(|entry| entry.kind) {
-            Some(EntryKind::Dir) => Ok(()),
-            Some(_) => Err(not_a_directory(dir)),
-            None => {
-                self.storage.create_dir(dir).map_err(|e| Error::io("creating", dir, e))?;
-                self.sync(dir.parent().unwrap_or(&self.root))
-            }
+            Some(EntryKind::Dir) => {}
+            Some(_) => return Err(not_a_directory(dir)),
+            None => self.storage.create_dir(dir).map_err(|e| Error::io("creating", dir, e))?,
         }
+        // Also of one that exists: whoever made it may not have come to this.
+        self.sync(dir.parent().unwrap_or(&self.root))
     }
 
     /// The workspaces that have sessions here.
