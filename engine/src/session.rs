@@ -1,15 +1,20 @@
 //! One session, owned: append with its laws, run calls, compact, read what was said, let go.
 
 mod append;
+mod branch;
 mod calls;
+mod claims;
+mod compaction;
 mod events;
 mod lifecycle;
 mod message;
+mod orphans;
 mod reader;
 mod report;
 mod state;
 mod verify;
 mod views;
+mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,19 +23,26 @@ use sessionlog_projections::{ContextMessage, Ledger, Summary, TranscriptEntry, T
 
 pub use append::Appended;
 pub use calls::RunningCall;
+pub use compaction::CompactionSettings;
 pub use events::{EventItem, Undecodable};
 pub use lifecycle::{NewSession, ResumeOptions};
 pub use message::{CallResult, Compaction, Message};
+pub use orphans::{Orphan, OrphanChoice, OrphanPolicy, RepeatedCall};
 pub use reader::SessionReader;
 pub use report::{PreviousEnd, RecoveryReport};
 pub use verify::SessionVerification;
+pub use work::{
+    Answer, AskedAgent, ChildEnd, ChildResult, Delegated, Delegation, EndReason, ExternalRequest, ModelTurn,
+    NewChild, OwedCall, TurnEnd, Work,
+};
 
 use crate::error::{ErrorKind, Result};
 use crate::log::{LogReader, LogWriter};
 use crate::storage::Lock;
 use crate::store::{SessionPlace, StoreInner};
-use state::State;
+use claims::Claims;
 pub(crate) use state::logged;
+use state::{Content, State};
 
 /// A session that this process owns. Share it between threads by reference: every method takes `&self`.
 ///
@@ -48,6 +60,7 @@ pub struct Session {
     writer: LogWriter,
     log: LogReader,
     state: Mutex<State>,
+    claims: Claims,
     /// Held as long as the session is: the last field, so that it is the last to go.
     _lock: Box<dyn Lock>,
 }
@@ -100,11 +113,20 @@ impl Session {
     /// # Errors
     /// As [`context`](Self::context).
     pub fn with_tree<T>(&self, look: impl FnOnce(&TreeState) -> T) -> Result<T> {
+        self.with_content(|content| look(&content.tree))
+    }
+
+    /// Everything that was said, with what providers are sent back of their own.
+    fn with_content<T>(&self, look: impl FnOnce(&Content) -> T) -> Result<T> {
         let mut state = self.state()?;
-        if state.tree.is_none() {
+        self.content_of(&mut state).map(look)
+    }
+
+    fn content_of<'s>(&self, state: &'s mut State) -> Result<&'s Content> {
+        if !state.has_content() {
             self.wait_for_queued()?;
         }
-        state.tree(&self.log).map(look)
+        state.content(&self.log)
     }
 
     /// Title, counts, usage.
@@ -120,7 +142,7 @@ impl Session {
     /// # Errors
     /// As [`summary`](Self::summary).
     pub fn ledger<T>(&self, look: impl FnOnce(&Ledger) -> T) -> Result<T> {
-        Ok(look(&self.state()?.ledger))
+        Ok(look(self.state()?.ledger()))
     }
 
     /// Waits until what is queued is in the files or has failed, before something is folded from the files. The caller

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sessionlog_codec::ids::SessionId;
+use sessionlog_projections::delegation::DelegationLimits;
 use sessionlog_projections::time::rfc3339_seconds;
 use sessionlog_projections::views::Dialect;
 
@@ -50,6 +51,8 @@ pub struct StoreOptions {
     pub views: ViewPolicy,
     /// The sizes of log files.
     pub log: LogOptions,
+    /// How deep, how often and how far agents may delegate.
+    pub delegation: DelegationLimits,
 }
 
 /// What a store and its sessions share.

@@ -11,6 +11,7 @@ use sessionlog_codec::event::{
 use sessionlog_codec::ids::{CallRef, KindNo, MessageNo, Position, Timestamp, ToolIndex};
 
 use crate::path::{Path, Step, joins_path};
+use crate::timeline::Timeline;
 use crate::words::{Sealed, sealed};
 
 /// What one conversation holds, in log order.
@@ -20,6 +21,7 @@ pub(crate) struct Conversation {
     pub(crate) path: Path,
     /// For each step of the path, its record.
     pub(crate) steps: Vec<usize>,
+    pub(crate) timeline: Timeline,
     /// Where each message is among the records. The first one of a number, where damage gave it to two.
     messages: BTreeMap<MessageNo, usize>,
     last_message: MessageNo,
@@ -123,6 +125,7 @@ pub(crate) enum Content {
 impl Conversation {
     /// Folds one event of this conversation.
     pub(crate) fn apply(&mut self, logged: &LoggedEvent) {
+        self.timeline.apply(logged, self.position_of(self.path.head()));
         match &logged.event {
             Event::MessageAppended(message) => self.append(logged, message),
             Event::MessageExtended(extended) => self.extend(logged, extended),
@@ -152,6 +155,28 @@ impl Conversation {
             Some(Body::Message(message)) => Some(message),
             _ => None,
         }
+    }
+
+    /// The message of a number, if it is there.
+    pub(crate) fn message(&self, message_no: MessageNo) -> Option<&Message> {
+        self.messages.get(&message_no).and_then(|index| self.message_at(*index))
+    }
+
+    /// Where on the path a message is, if its model was shown it.
+    pub(crate) fn step_of(&self, message_no: MessageNo) -> Option<Step> {
+        let record = self.records.get(*self.messages.get(&message_no)?)?;
+        self.path.step_at(record.position)
+    }
+
+    /// The message at a place of the path.
+    pub(crate) fn message_of(&self, step: Step) -> Option<&Message> {
+        self.steps.get(step).and_then(|index| self.message_at(*index))
+    }
+
+    /// The position of a place of the path; [`Position::START`] for none.
+    pub(crate) fn position_of(&self, step: Option<Step>) -> Position {
+        let index = step.and_then(|step| self.steps.get(step));
+        index.and_then(|index| self.records.get(*index)).map_or(Position::START, |record| record.position)
     }
 
     fn push(&mut self, logged: &LoggedEvent, body: Body) {

@@ -174,6 +174,19 @@ impl Delegations {
         usable.map(|(message_no, it)| (*message_no, it))
     }
 
+    /// Whether a conversation still goes on from the record at `position`, which was its head: no rewind, reset, clear or
+    /// new run has left it since. [`Position::START`]: from its beginning.
+    #[must_use]
+    pub fn goes_on_from(&self, node: NodeId, position: Position) -> bool {
+        self.talk(node).map_or(position == Position::START, |talk| talk.goes_on_from(position))
+    }
+
+    /// Whether a conversation's turn was broken off by the end of its host, and not gone on with yet.
+    #[must_use]
+    pub fn is_interrupted(&self, node: NodeId) -> bool {
+        self.talk(node).is_some_and(Talk::is_interrupted)
+    }
+
     /// The task that a conversation works on.
     #[must_use]
     pub fn active_task(&self, node: NodeId) -> Option<&TaskStarted> {
@@ -240,7 +253,9 @@ impl Delegations {
         self.nodes.get(&node)?.bookmark.as_ref().map(|bookmark| &bookmark.opened)
     }
 
-    pub(crate) fn depth(&self, node: NodeId) -> u32 {
+    /// How deep a conversation is below the root, which is at 0.
+    #[must_use]
+    pub fn depth(&self, node: NodeId) -> u32 {
         let bookmark = self.nodes.get(&node).and_then(|facts| facts.bookmark.as_ref());
         bookmark.map_or(0, |bookmark| bookmark.depth)
     }

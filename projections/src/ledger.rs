@@ -218,6 +218,13 @@ impl Ledger {
         self.nodes.get(&node)?.calls.get(&call).map(CallFacts::state)
     }
 
+    /// What a call's newest start said: its effect and which attempt it was; `None`: it was not started.
+    #[must_use]
+    pub fn last_start(&self, node: NodeId, call: CallRef) -> Option<(Effect, u32)> {
+        let started = self.nodes.get(&node)?.calls.get(&call)?.started?;
+        Some((started.effect, started.attempt))
+    }
+
     /// Every call without a result, of every node: by node, then in the order in which the calls were asked for. A call
     /// whose outcome was recorded as unknown has a result. Calls of withdrawn messages and left branches are among
     /// them: if they were started, what they did was done all the same.

@@ -58,6 +58,7 @@
 //!
 //! [`views`] renders them for other programs and for people.
 
+mod audit;
 pub mod compaction;
 mod context;
 mod conversation;
@@ -65,16 +66,20 @@ pub mod delegation;
 mod ledger;
 mod pairing;
 mod path;
+pub mod questions;
 pub mod recovery;
 pub mod render;
+pub mod rewind;
 mod status;
 mod summary;
 pub mod time;
+mod timeline;
 mod transcript;
 mod tree;
 pub mod views;
 mod words;
 
+pub use audit::arguments_hash;
 pub use context::{ContextMessage, ContextOrigin, SyntheticReason};
 pub use ledger::{BatchLawBroken, CallState, Creation, LawBroken, Ledger, OpenCall, OpenState};
 pub use pairing::{PairingError, validate_pairing};
@@ -82,7 +87,7 @@ pub use status::{Lifecycle, Liveness, Status};
 pub use summary::{At, NodeSummary, Presence, Summary, UsageTotals, display_id, is_activity_kind};
 pub use transcript::{EntryBody, Mark, TranscriptEntry};
 pub use tree::TreeState;
-pub use words::{effect_word, node_status_word, outcome_word, role_word};
+pub use words::{effect_word, is_repeatable, node_status_word, outcome_word, role_word};
 
 use sessionlog_codec::event::LoggedEvent;
 

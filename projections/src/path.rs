@@ -3,7 +3,7 @@
 //! A rewind or a branch moves the head; what was appended after the new head stays in the tree, off the path. Records
 //! that the model is never shown (notices, progress, titles) are no part of it, so they can't fork it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use sessionlog_codec::event::{Audience, Event, Role};
@@ -59,13 +59,40 @@ impl Path {
 
     /// The live path, oldest first.
     pub(crate) fn live(&self) -> Vec<Step> {
-        let mut path = Vec::new();
-        let mut next = self.head;
-        while let Some(step) = next {
-            path.push(step);
-            next = self.parents.get(step).copied().flatten();
-        }
+        self.up_to(self.head)
+    }
+
+    /// The path that ends at `step`, oldest first.
+    pub(crate) fn up_to(&self, step: Option<Step>) -> Vec<Step> {
+        let mut path: Vec<Step> = std::iter::successors(step, |step| self.parent(*step)).collect();
         path.reverse();
         path
+    }
+
+    /// The record before `step` on its path.
+    pub(crate) fn parent(&self, step: Step) -> Option<Step> {
+        self.parents.get(step).copied().flatten()
+    }
+
+    /// The record at `position`.
+    pub(crate) fn step_at(&self, position: Position) -> Option<Step> {
+        self.at.get(&position).copied()
+    }
+
+    /// The first record behind `position`, on whatever branch.
+    pub(crate) fn first_after(&self, position: Position) -> Option<Step> {
+        let behind = (std::ops::Bound::Excluded(position), std::ops::Bound::Unbounded);
+        self.at.range(behind).next().map(|(_, step)| *step)
+    }
+
+    /// The last record before `position`, on whatever branch.
+    pub(crate) fn last_before(&self, position: Position) -> Option<Step> {
+        self.at.range(..position).next_back().map(|(_, step)| *step)
+    }
+
+    /// The records that nothing follows, oldest first.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = Step> + '_ {
+        let followed: BTreeSet<Step> = self.parents.iter().filter_map(|parent| *parent).collect();
+        (0..self.parents.len()).filter(move |step| !followed.contains(step))
     }
 }

@@ -22,16 +22,17 @@ mod execution;
 mod frames;
 mod library;
 mod survey;
+mod words;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sessionlog_codec::event::{LearnSlotPending, LoggedEvent, NewEvent, PropositionDecided};
-use sessionlog_codec::ids::{CallRef, NodeId};
+use sessionlog_codec::ids::{CallRef, MessageNo, NodeId};
 
 pub use self::execution::{Execution, ExecutionStanding, Executions};
-pub use self::frames::events;
+pub use self::frames::{events, settlement};
 use self::library::LibraryWork;
 use self::survey::Survey;
 use crate::Projection;
@@ -344,6 +345,17 @@ impl RecoveryState {
                 let here = |open: &&OpenCall| open.node == node && open.call.message_no == message_no;
                 self.owed_calls(open.iter().filter(here))
             }
+        }
+    }
+
+    /// The message whose calls a conversation waits for, or whose results its model is to be shown next.
+    #[must_use]
+    pub fn waiting_message(&self, node: NodeId) -> Option<MessageNo> {
+        let talk = self.delegations.talk(node)?;
+        let waits = if node == NodeId::ROOT { talk.root_waits() } else { talk.child_waits() };
+        match waits {
+            Waits::Calls(message_no) => Some(message_no),
+            Waits::Rests | Waits::Model | Waits::End => None,
         }
     }
 

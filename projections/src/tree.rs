@@ -4,8 +4,8 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use sessionlog_codec::event::{Event, LoggedEvent};
-use sessionlog_codec::ids::{NodeId, Position};
+use sessionlog_codec::event::{Event, LoggedEvent, MessageAppended, Role, ToolCall};
+use sessionlog_codec::ids::{CallRef, NodeId, Position};
 
 use crate::Projection;
 use crate::context::ContextMessage;
@@ -59,6 +59,27 @@ impl TreeState {
     #[must_use]
     pub fn context(&self, node: NodeId) -> Vec<ContextMessage> {
         self.nodes.get(&node).map(|conversation| conversation.context(self.provenance)).unwrap_or_default()
+    }
+
+    /// A call as the model asked for it, with its arguments byte for byte.
+    #[must_use]
+    pub fn tool_call(&self, node: NodeId, call: CallRef) -> Option<&ToolCall> {
+        let message = self.nodes.get(&node)?.message(call.message_no)?;
+        message.said.tool_calls.get(usize::try_from(call.tool_index.0).ok()?)
+    }
+
+    /// What the model said last on a conversation's live path.
+    #[must_use]
+    pub fn last_answer(&self, node: NodeId) -> Option<&MessageAppended> {
+        let conversation = self.nodes.get(&node)?;
+        let mut live = conversation.path.live();
+        live.reverse();
+        let said = live.into_iter().filter_map(|step| conversation.message_of(step));
+        said.map(|message| &message.said).find(|said| said.role == Role::Assistant)
+    }
+
+    pub(crate) fn conversation(&self, node: NodeId) -> Option<&Conversation> {
+        self.nodes.get(&node)
     }
 }
 

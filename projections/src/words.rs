@@ -51,7 +51,8 @@ pub fn node_status_word(status: NodeStatus) -> &'static str {
 }
 
 /// Whether running a call again is harmless, as its host declared it.
-pub(crate) fn is_repeatable(effect: Effect) -> bool {
+#[must_use]
+pub fn is_repeatable(effect: Effect) -> bool {
     matches!(effect, Effect::Pure | Effect::Idempotent)
 }
 

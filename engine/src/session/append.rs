@@ -61,7 +61,7 @@ impl Session {
             drop(state);
             return Ok(Appended { message_no, receipt: self.earlier_receipt(first)? });
         }
-        body.message_no = state.ledger.next_message_no(node);
+        body.message_no = state.ledger().next_message_no(node);
         let message_no = body.message_no;
         let event = NewEvent { key, ..NewEvent::now(node, body) };
         let receipt =
@@ -128,7 +128,7 @@ impl Session {
         }
         let batch = Batch::new(records)?;
         let first = state.next;
-        state.ledger.check_batch(first, &events).map_err(law_broken)?;
+        state.ledger().check_batch(first, &events).map_err(law_broken)?;
         let mut position = first;
         for event in events {
             let key = event.key;
@@ -159,7 +159,7 @@ impl Session {
     /// `Invalid` if one is open; else as [`append`](Self::append).
     pub fn start_turn(&self) -> Result<TurnNo> {
         let mut state = self.state()?;
-        let turn = state.ledger.next_turn(NodeId::ROOT);
+        let turn = state.ledger().next_turn(NodeId::ROOT);
         let event = NewEvent::now(NodeId::ROOT, TurnStarted { turn, cause: TurnCause::User });
         self.commit(&mut state, vec![event], self.store.options.durability)?.wait(self, state)?;
         Ok(turn)
@@ -179,7 +179,7 @@ impl Session {
         };
         let mut state = self.state()?;
         let turn = state
-            .ledger
+            .ledger()
             .open_turn(NodeId::ROOT)
             .ok_or_else(|| Error::invalid("turn.none", "no turn is open: call start_turn first"))?;
         let event = NewEvent::now(NodeId::ROOT, TurnEnded { turn, outcome, stage: None, error: None });

@@ -1,19 +1,17 @@
 //! Tool calls: durable before they run, answered exactly once.
 
-use sessionlog_codec::event::{
-    CallFinished, CallResolved, CallStarted, Effect, NewEvent, Outcome, Part, Resolver, ResultFlag,
-    ResultOrigin,
-};
+use sessionlog_codec::event::{CallResolved, CallStarted, Effect, NewEvent, Resolver};
 use sessionlog_codec::ids::{CallRef, NodeId};
-use sessionlog_projections::OpenCall;
+use sessionlog_projections::{OpenCall, OpenState};
 
 use super::Session;
+use super::claims::{Claim, Claimed};
 use super::message::CallResult;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durability, Receipt};
 
-/// A call that may be running: its start is durable. [`finish`](Self::finish) answers it. Dropped without that, it stays
-/// open, and the next resume reports it as unknown.
+/// A call that may be running: its start is durable. [`finish`](Self::finish) answers it. Dropped without that, its outcome
+/// is unknown: the next [`work`](Session::work) or resume says so to the model.
 #[derive(Debug)]
 #[must_use = "a started call has to be finished"]
 pub struct RunningCall<'a> {
@@ -21,6 +19,8 @@ pub struct RunningCall<'a> {
     node: NodeId,
     call: CallRef,
     call_id: String,
+    /// While the call runs here, nobody takes it for lost.
+    _claim: Claim<'a>,
 }
 
 impl RunningCall<'_> {
@@ -57,24 +57,27 @@ impl Session {
     /// # Errors
     /// As [`start_call`](Self::start_call).
     pub fn start_call_of(&self, node: NodeId, call: CallRef, effect: Effect) -> Result<RunningCall<'_>> {
-        let durability = match self.store.options.durability {
+        let claim = self.claims.take(Claimed::Call(node, call));
+        let mut state = self.state()?;
+        let open = find_open(&state.ledger().open_calls(), node, call)?;
+        let call_id = open.call_id.clone();
+        let started = started(open, effect);
+        let events = vec![NewEvent::now(node, started)];
+        self.commit(&mut state, events, self.before_side_effects())?.wait(self, state)?;
+        Ok(RunningCall { session: self, node, call, call_id, _claim: claim })
+    }
+
+    /// How durable a record is before something happens outside that it stands for.
+    pub(super) fn before_side_effects(&self) -> Durability {
+        match self.store.options.durability {
             Durability::Sync | Durability::Turn => Durability::Sync,
             Durability::Buffered => Durability::Buffered,
-        };
-        let mut state = self.state()?;
-        let open = find_open(&state.ledger.open_calls(), node, call)?;
-        let call_id = open.call_id.clone();
-        let started = CallStarted {
-            call,
-            call_id: open.call_id,
-            name: open.name,
-            effect,
-            attempt: 1,
-            arguments_digest: open.arguments_digest,
-            step_id: None,
-        };
-        self.commit(&mut state, vec![NewEvent::now(node, started)], durability)?.wait(self, state)?;
-        Ok(RunningCall { session: self, node, call, call_id })
+        }
+    }
+
+    pub(super) fn running<'a>(&'a self, open: &OpenCall, claim: Claim<'a>) -> RunningCall<'a> {
+        let (node, call, call_id) = (open.node, open.call, open.call_id.clone());
+        RunningCall { session: self, node, call, call_id, _claim: claim }
     }
 
     /// Answers a call that never ran: refused, cancelled before its start, or run elsewhere.
@@ -82,20 +85,18 @@ impl Session {
     /// # Errors
     /// `NotFound` if no message asks for the call or it is answered; else as [`append`](Self::append).
     pub fn finish_call(&self, call: CallRef, result: CallResult) -> Result<Receipt> {
-        let open = find_open(&self.state()?.ledger.open_calls(), NodeId::ROOT, call)?;
+        let open = find_open(&self.state()?.ledger().open_calls(), NodeId::ROOT, call)?;
         self.record_result(NodeId::ROOT, call, open.call_id, result)
     }
 
-    fn record_result(
+    pub(super) fn record_result(
         &self,
         node: NodeId,
         call: CallRef,
         call_id: String,
         result: CallResult,
     ) -> Result<Receipt> {
-        let CallResult { outcome, flag, parts, artifact, audit } = result;
-        let (origin, source) = (ResultOrigin::Live, None);
-        let event = CallFinished { call, call_id, outcome, flag, parts, artifact, origin, audit, source };
+        let event = result.into_event(call, call_id);
         self.append_batch(vec![NewEvent::now(node, event)], self.store.options.durability)
     }
 
@@ -121,36 +122,25 @@ impl Session {
     /// # Errors
     /// `Io` or `Corrupt` if the log has to be read anew after a failed append and can't be.
     pub fn open_calls(&self) -> Result<Vec<OpenCall>> {
-        Ok(self.state()?.ledger.open_calls())
+        Ok(self.state()?.ledger().open_calls())
     }
 }
 
-fn find_open(open: &[OpenCall], node: NodeId, call: CallRef) -> Result<OpenCall> {
+/// The record of a call that is about to run: its next attempt.
+pub(super) fn started(open: OpenCall, effect: Effect) -> CallStarted {
+    let OpenCall { call, call_id, name, arguments_digest, state, .. } = open;
+    let attempt = match state {
+        OpenState::NotStarted => 1,
+        OpenState::Started { attempt, .. } => attempt.saturating_add(1),
+    };
+    CallStarted { call, call_id, name, effect, attempt, arguments_digest, step_id: None }
+}
+
+pub(super) fn find_open(open: &[OpenCall], node: NodeId, call: CallRef) -> Result<OpenCall> {
     open.iter().find(|candidate| candidate.node == node && candidate.call == call).cloned().ok_or_else(|| {
         let message = format!(
             "{call} of node {node} is not an open call: no message asks for it, or it has its result"
         );
         Error::new(ErrorKind::NotFound, "call.not_open", message)
     })
-}
-
-/// The record of a call whose host died while it may have been running.
-pub(super) fn unknown_result(open: &OpenCall) -> NewEvent {
-    let text = format!(
-        "The outcome of this call is unknown: the agent stopped while `{}` may have been running. It was not run again. \
-         Check what it did before you repeat it.",
-        open.name
-    );
-    let event = CallFinished {
-        call: open.call,
-        call_id: open.call_id.clone(),
-        outcome: Outcome::Unknown,
-        flag: ResultFlag::Error,
-        parts: vec![Part::text(text)],
-        artifact: None,
-        origin: ResultOrigin::Recovery,
-        audit: None,
-        source: None,
-    };
-    NewEvent::now(open.node, event)
 }

@@ -9,13 +9,15 @@ use sessionlog_codec::event::{
     SessionOpened, TurnEnded, TurnOutcome,
 };
 use sessionlog_codec::ids::{Epoch, LogId, NodeId, Position, SessionId, Timestamp};
-use sessionlog_projections::{Ledger, Lifecycle, OpenState};
+use sessionlog_projections::recovery::{self, Availability, HostNeed, RecoveryState, Step};
+use sessionlog_projections::{Ledger, Lifecycle, OpenCall, OpenState, Projection};
 use uuid::Uuid;
 
+use super::Session;
+use super::claims::Claims;
 use super::report::{PreviousEnd, RecoveryReport};
-use super::state::State;
+use super::state::{State, as_logged};
 use super::views::Views;
-use super::{Session, calls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durability, LogReader, LogRecovery, LogWriter, Receipt, Recovering};
 use crate::store::{Owner, SessionPlace, StoreInner, WorkspaceHash, canonical, owner, slug};
@@ -97,7 +99,8 @@ impl Session {
         let log = LogReader::new(dir);
         let views = Views::new(&store, &place);
         let state = Mutex::new(State::new(views));
-        let session = Self { store, place, writer, log, state, _lock: lock };
+        let claims = Claims::default();
+        let session = Self { store, place, writer, log, state, claims, _lock: lock };
         let created_at = new.created_at;
         let created = NewEvent {
             timestamp: created_at,
@@ -128,23 +131,22 @@ impl Session {
         let (writer, recovery) = recovering.finish()?;
         state.next = writer.next();
         let rebuilt_views = state.views.problems();
-        let session = Self { store, place, writer, log, state: Mutex::new(state), _lock: lock };
+        let (state, claims) = (Mutex::new(state), Claims::default());
+        let session = Self { store, place, writer, log, state, claims, _lock: lock };
         let mut report = session.take_over(&owner, recovery)?;
         report.rebuilt_views = rebuilt_views;
         session.refresh_views()?;
         Ok((session, report))
     }
 
-    /// Records the new ownership, and what became of the calls and turns that the old one left open: one frame.
+    /// Records the new ownership, ends the turns that the old one left open, and does what of the recovery needs no host.
     fn take_over(&self, owner: &Owner, recovery: LogRecovery) -> Result<RecoveryReport> {
         let mut state = self.state()?;
         let previous_end = match state.summary.lifecycle {
             Lifecycle::Open => PreviousEnd::Crashed,
             Lifecycle::Closed | Lifecycle::Finished(_) => PreviousEnd::Closed,
         };
-        let (unknown, not_started): (Vec<_>, Vec<_>) =
-            state.ledger.open_calls().into_iter().partition(|open| open.state != OpenState::NotStarted);
-        let interrupted_turns = open_turns(&state.ledger);
+        let interrupted_turns = open_turns(state.ledger());
         let cut = recovery.cut.as_ref().map(|cut| CutTail {
             segment: cut.segment.to_string(),
             offset: cut.tail.offset,
@@ -154,20 +156,30 @@ impl Session {
         });
         let epoch = self.writer.epoch();
         let mut events = vec![NewEvent::now(NodeId::ROOT, opened_event(epoch, owner, cut))];
-        events.extend(unknown.iter().map(calls::unknown_result));
         events.extend(interrupted_turns.iter().map(|(node, turn)| {
             let (outcome, stage, error) = (TurnOutcome::Interrupted, None, None);
             NewEvent::now(*node, TurnEnded { turn: *turn, outcome, stage, error })
         }));
+        // One frame with the ownership: a crash leaves all of it or nothing.
+        let recovered = settled_without_host(&state.recovery, state.next, &events);
+        events.extend(recovered.events);
+        let open_before = state.ledger().open_calls();
         self.commit(&mut state, events, Durability::Sync)?.wait(self, state)?;
+        let state = self.state()?;
+        let unknown = |open: &OpenCall| {
+            let (node, call) = (open.node, open.call);
+            recovered.steps.contains(&Step::ReportUnknown { node, call })
+        };
         Ok(RecoveryReport {
             previous_end,
             epoch,
             last: recovery.last,
             cut: recovery.cut,
-            unknown_calls: unknown,
-            not_started_calls: not_started,
+            unknown_calls: open_before.into_iter().filter(unknown).collect(),
+            not_started_calls: not_started(state.ledger()),
             interrupted_turns,
+            owed: recovery::plan(&state.recovery, &|_| Availability::Available),
+            settled: recovered.steps,
             rebuilt_views: Vec::new(),
         })
     }
@@ -210,6 +222,43 @@ impl Drop for Session {
             tracing::warn!(session = %self.place.id, %error, "the session could not be closed in order");
         }
     }
+}
+
+/// What recovery records without asking anybody.
+struct Recovered {
+    steps: Vec<Step>,
+    events: Vec<NewEvent>,
+}
+
+/// What of the recovery needs no host, once `events` are appended at `next`. Whether agents and models are still there
+/// is not known yet, so nothing is blocked here: see [`Session::work`].
+fn settled_without_host(state: &RecoveryState, next: Position, events: &[NewEvent]) -> Recovered {
+    let mut state = state.clone();
+    let mut next = next;
+    let mut apply = |state: &mut RecoveryState, events: &[NewEvent]| {
+        for event in events {
+            state.apply(&as_logged(event.clone(), next, Timestamp(0)));
+            next = Position(next.0.saturating_add(1));
+        }
+    };
+    apply(&mut state, events);
+    let mut recovered = Recovered { steps: Vec::new(), events: Vec::new() };
+    loop {
+        let plan = recovery::plan(&state, &|_| Availability::Available);
+        let free = plan.into_iter().filter(|step| step.needs_host() == HostNeed::Nothing);
+        let free: Vec<Step> = free.collect();
+        let events = recovery::events(&state, &free);
+        if events.is_empty() {
+            return recovered;
+        }
+        apply(&mut state, &events);
+        recovered.steps.extend(free);
+        recovered.events.extend(events);
+    }
+}
+
+fn not_started(ledger: &Ledger) -> Vec<OpenCall> {
+    ledger.open_calls().into_iter().filter(|open| open.state == OpenState::NotStarted).collect()
 }
 
 fn open_turns(ledger: &Ledger) -> Vec<(NodeId, sessionlog_codec::ids::TurnNo)> {

@@ -2,10 +2,10 @@
 
 use sessionlog_codec::RawBytes;
 use sessionlog_codec::event::{
-    ArtifactReceipt, Audience, CallAudit, CallForm, CompactionTrigger, MessageAppended, MessageRange,
-    Outcome, Part, ProviderIds, ResultFlag, Role, ToolCall, Usage,
+    ArtifactReceipt, Audience, CallAudit, CallFinished, CallForm, CompactionTrigger, MessageAppended,
+    MessageRange, Outcome, Part, ProviderIds, ResultFlag, ResultOrigin, Role, ToolCall, Usage,
 };
-use sessionlog_codec::ids::{IdempotencyKey, MessageNo};
+use sessionlog_codec::ids::{CallRef, IdempotencyKey, MessageNo};
 
 /// A message to append.
 ///
@@ -159,10 +159,23 @@ impl CallResult {
         Self::new(Outcome::Cancelled, ResultFlag::Error, vec![Part::text(text)])
     }
 
+    /// It may have run, and nobody knows what it did.
+    #[must_use]
+    pub fn unknown(text: impl Into<String>) -> Self {
+        Self::new(Outcome::Unknown, ResultFlag::Error, vec![Part::text(text)])
+    }
+
     /// It never started.
     #[must_use]
     pub fn not_started(text: impl Into<String>) -> Self {
         Self::new(Outcome::NotStarted, ResultFlag::Error, vec![Part::text(text)])
+    }
+
+    /// The event that answers a call with it.
+    pub(crate) fn into_event(self, call: CallRef, call_id: String) -> CallFinished {
+        let Self { outcome, flag, parts, artifact, audit } = self;
+        let (origin, source) = (ResultOrigin::Live, None);
+        CallFinished { call, call_id, outcome, flag, parts, artifact, origin, audit, source }
     }
 
     /// What an audit keeps of the call.

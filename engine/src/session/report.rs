@@ -4,6 +4,7 @@ use std::fmt;
 
 use sessionlog_codec::ids::{Epoch, NodeId, Position, TurnNo};
 use sessionlog_projections::OpenCall;
+use sessionlog_projections::recovery::Step;
 
 use crate::log::Cut;
 
@@ -28,10 +29,15 @@ pub struct RecoveryReport {
     /// A torn tail that was moved into quarantine: bytes that nothing proves to have been acknowledged.
     pub cut: Option<Cut>,
     /// Calls that were started and never answered. Each has an `unknown` result now, recorded by this resume: the model is
-    /// told, and nothing runs them again.
+    /// told, and nothing runs them again. Calls that were declared pure are not among them: they are run again.
     pub unknown_calls: Vec<OpenCall>,
     /// Calls that the model asked for and nobody started: safe to run, or to leave.
     pub not_started_calls: Vec<OpenCall>,
+    /// What was recorded by this resume, since it needs no host: unknown outcomes, results that were not delivered yet,
+    /// children that nobody waits for.
+    pub settled: Vec<Step>,
+    /// What is left to the host, the deepest conversation first: see [`Session::work`](crate::Session::work).
+    pub owed: Vec<Step>,
     /// Turns that were open. They are ended as interrupted now.
     pub interrupted_turns: Vec<(NodeId, TurnNo)>,
     /// Views that did not match the log and were made anew.
@@ -64,6 +70,12 @@ impl fmt::Display for RecoveryReport {
         for call in &self.not_started_calls {
             let OpenCall { name, call_id, .. } = call;
             writeln!(f, "Call {call_id} ({name}) had not started.")?;
+        }
+        for step in self.settled.iter().chain(&self.owed) {
+            match step {
+                Step::ReportUnknown { .. } | Step::MarkNotStarted { .. } | Step::ContinueTurn { .. } => {}
+                step => writeln!(f, "{step}")?,
+            }
         }
         for (node, turn) in &self.interrupted_turns {
             writeln!(f, "Turn {turn} of node {node} was interrupted.")?;

@@ -4,8 +4,12 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use sessionlog_codec::event::{Event, LoggedEvent, NewEvent};
-use sessionlog_codec::ids::{IdempotencyKey, MessageNo, Position};
+use sessionlog_codec::ids::{IdempotencyKey, MessageNo, NodeId, Position};
 use sessionlog_codec::record::{Criticality, Record};
+use sessionlog_projections::compaction::{Calibration, RunningChildren};
+use sessionlog_projections::questions::Questions;
+use sessionlog_projections::recovery::RecoveryState;
+use sessionlog_projections::render::Replay;
 use sessionlog_projections::{Ledger, Projection, Summary, TreeState};
 
 use super::views::Views;
@@ -28,14 +32,26 @@ pub(crate) enum Freshness {
     Stale,
 }
 
+/// The folds that keep what was said.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) tree: TreeState,
+    pub(crate) replay: Replay,
+}
+
 /// The folds.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) next: Position,
-    pub(crate) ledger: Ledger,
+    pub(crate) recovery: RecoveryState,
     pub(crate) summary: Summary,
-    /// The conversations with their content: only once somebody asks for them.
-    pub(crate) tree: Option<Box<TreeState>>,
+    pub(crate) calibration: Calibration,
+    pub(crate) running: RunningChildren,
+    pub(crate) questions: Questions,
+    /// The root's current run, in the host's words.
+    pub(crate) run_id: Option<String>,
+    /// What was said: only once somebody asks for it.
+    content: Option<Box<Content>>,
     pub(crate) keys: HashMap<IdempotencyKey, Keyed>,
     pub(crate) views: Views,
     pub(crate) freshness: Freshness,
@@ -45,9 +61,13 @@ impl State {
     pub(crate) fn new(views: Views) -> Self {
         Self {
             next: Position(1),
-            ledger: Ledger::default(),
+            recovery: RecoveryState::default(),
             summary: Summary::default(),
-            tree: None,
+            calibration: Calibration::default(),
+            running: RunningChildren::default(),
+            questions: Questions::default(),
+            run_id: None,
+            content: None,
             keys: HashMap::new(),
             views,
             freshness: Freshness::Current,
@@ -101,42 +121,68 @@ impl State {
     }
 
     pub(crate) fn apply(&mut self, event: &LoggedEvent) {
-        self.ledger.apply(event);
+        self.recovery.apply(event);
         self.summary.apply(event);
-        if let Some(tree) = &mut self.tree {
-            tree.apply(event);
+        self.calibration.apply(event);
+        self.running.apply(event);
+        self.questions.apply(event);
+        if let Event::RunStarted(run) = &event.event
+            && event.node == NodeId::ROOT
+        {
+            self.run_id = Some(run.run_id.clone());
+        }
+        if let Some(content) = &mut self.content {
+            content.apply(event);
         }
         self.views.apply(event);
         self.next = Position(event.position.0.saturating_add(1));
     }
 
-    /// The conversations with their content, folded from the log the first time.
-    pub(crate) fn tree(&mut self, log: &LogReader) -> Result<&TreeState> {
-        if self.tree.is_none() {
-            let mut tree = Box::<TreeState>::default();
-            let end = self.next;
-            let mut failure = None;
-            log.read(Position(1), &mut |item| {
-                if let ReadItem::Record(record) = item {
-                    if record.position >= end {
-                        return ControlFlow::Break(());
-                    }
-                    match logged(&record) {
-                        Ok(event) => tree.apply(&event),
-                        Err(error) => {
-                            failure = Some(error);
-                            return ControlFlow::Break(());
-                        }
-                    }
-                }
-                ControlFlow::Continue(())
-            })?;
-            if let Some(error) = failure {
-                return Err(error);
+    /// What appends are checked against.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        self.recovery.ledger()
+    }
+
+    /// Whether the content is folded: then it is kept up, and asking for it reads nothing.
+    pub(crate) fn has_content(&self) -> bool {
+        self.content.is_some()
+    }
+
+    /// What was said, folded from the log the first time.
+    pub(crate) fn content(&mut self, log: &LogReader) -> Result<&Content> {
+        let content = match self.content.take() {
+            Some(content) => content,
+            None => fold_content(log, self.next)?,
+        };
+        Ok(self.content.insert(content))
+    }
+}
+
+fn fold_content(log: &LogReader, end: Position) -> Result<Box<Content>> {
+    let mut content = Box::<Content>::default();
+    let mut failure = None;
+    log.read(Position(1), &mut |item| {
+        if let ReadItem::Record(record) = item {
+            if record.position >= end {
+                return ControlFlow::Break(());
             }
-            self.tree = Some(tree);
+            match logged(&record) {
+                Ok(event) => content.apply(&event),
+                Err(error) => {
+                    failure = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
         }
-        self.tree.as_deref().ok_or_else(|| Error::new(ErrorKind::Io, "session.tree", "the fold is missing"))
+        ControlFlow::Continue(())
+    })?;
+    failure.map_or(Ok(content), Err)
+}
+
+impl Projection for Content {
+    fn apply(&mut self, event: &LoggedEvent) {
+        self.tree.apply(event);
+        self.replay.apply(event);
     }
 }
 

@@ -141,6 +141,23 @@ impl Talk {
         self.hosted == Hosted::Seen
     }
 
+    /// Whether its turn was ended by an owner that came after the one who ran it, so that it is still to be gone on with.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        matches!(self.turn, Turn::Broken { .. })
+    }
+
+    /// Whether the conversation still goes on from the record at `position`: no rewind, reset or new run has left it.
+    pub(crate) fn goes_on_from(&self, position: Position) -> bool {
+        let mut next = self.head;
+        while next != position {
+            match self.steps.get(&next) {
+                Some(step) if step.what != What::Barrier => next = step.before,
+                _ => return false,
+            }
+        }
+        true
+    }
+
     /// Whether a message was said to another agent than ours: nobody recorded which of its calls were started.
     pub(crate) fn is_import(&self, message_no: MessageNo) -> bool {
         self.messages.get(&message_no).is_some_and(|said| said.origin == SaidBy::Import)

@@ -7,6 +7,7 @@ use sessionlog_codec::event::{
 };
 use sessionlog_codec::ids::{CallRef, NodeId, Position};
 
+use super::words::gone;
 use super::{BlockReason, CancelReason, RecoveryState, Step};
 use crate::context::SyntheticReason;
 use crate::delegation::Settled;
@@ -21,9 +22,15 @@ const UNREADABLE: &str = "The result of this delegation is not available any mor
 /// is done already gives none.
 #[must_use]
 pub fn events(state: &RecoveryState, steps: &[Step]) -> Vec<NewEvent> {
-    let open = state.ledger.open_calls().into_iter().map(|open| ((open.node, open.call), open)).collect();
-    let frames = Frames { state, open };
+    let frames = Frames::of(state);
     steps.iter().flat_map(|step| frames.events(step)).collect()
+}
+
+/// A child's end as its host knows it, and the result of the call that waits for it: one frame. Nothing if the child is
+/// not there or has settled; no result if nobody waits for one.
+#[must_use]
+pub fn settlement(state: &RecoveryState, child: NodeId, settled: NodeSettled) -> Vec<NewEvent> {
+    Frames::of(state).settle_as(child, settled, ResultOrigin::Child)
 }
 
 struct Frames<'a> {
@@ -39,7 +46,12 @@ struct Reply {
     cause: Option<Position>,
 }
 
-impl Frames<'_> {
+impl<'a> Frames<'a> {
+    fn of(state: &'a RecoveryState) -> Self {
+        let open = state.ledger.open_calls().into_iter().map(|open| ((open.node, open.call), open)).collect();
+        Self { state, open }
+    }
+
     fn events(&self, step: &Step) -> Vec<NewEvent> {
         match step {
             Step::ReturnStored { child, parent, call } => {
@@ -61,17 +73,21 @@ impl Frames<'_> {
         }
     }
 
-    /// A child's end and its parent's result.
+    /// A child's end by recovery, and its parent's result.
     fn settle(&self, child: NodeId, end: End) -> Vec<NewEvent> {
+        let parts = vec![Part::text(end.text())];
+        let settled = NodeSettled { status: end.status(), reason: Some(end.word().to_owned()), parts };
+        self.settle_as(child, settled, ResultOrigin::Recovery)
+    }
+
+    fn settle_as(&self, child: NodeId, settled: NodeSettled, origin: ResultOrigin) -> Vec<NewEvent> {
         let delegations = &self.state.delegations;
         let there = delegations.opened(child).is_some() && !delegations.is_deleted(child);
         if !there || delegations.settled(child).is_some() {
             return Vec::new();
         }
-        let status = end.status();
-        let parts = vec![Part::text(end.text())];
-        let settled = NodeSettled { status, reason: Some(end.word().to_owned()), parts: parts.clone() };
-        let reply = Reply { outcome: outcome_of(status), parts, origin: ResultOrigin::Recovery, cause: None };
+        let (outcome, parts) = (outcome_of(settled.status), settled.parts.clone());
+        let reply = Reply { outcome, parts, origin, cause: None };
         let waiting = delegations.unanswered_call(child, &self.state.ledger);
         let answer = waiting.and_then(|(parent, call)| self.answer(parent, call, reply));
         std::iter::once(NewEvent::now(child, settled)).chain(answer).collect()
@@ -175,7 +191,7 @@ impl End {
             }
             Self::Blocked(reason) => format!(
                 "This delegation can't go on: {}. What it had done until then stays done.",
-                what_is_gone(reason)
+                gone(reason)
             ),
             Self::Cancelled(CancelReason::Unawaited) => {
                 "This delegation was interrupted and not gone on with: nothing waits for its result.".to_owned()
@@ -186,15 +202,5 @@ impl End {
                     .to_owned()
             }
         }
-    }
-}
-
-fn what_is_gone(reason: BlockReason) -> &'static str {
-    match reason {
-        BlockReason::AgentMissing => "its agent is not available any more",
-        BlockReason::ModelMissing => "its model is not available any more",
-        BlockReason::ApiModeMissing => "its API is not available any more",
-        BlockReason::ProfileChanged => "its agent's profile is another one now",
-        BlockReason::WorkspaceMissing => "the place it worked in is gone",
     }
 }
