@@ -62,8 +62,8 @@ pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
 pub use log::{Durability, LogOptions, Reached, Receipt};
 pub use session::{
-    Appended, CallResult, Compaction, Message, NewSession, RecoveryReport, ResumeOptions, RunningCall,
-    Session, SessionReader,
+    Appended, CallResult, ChildResult, Compaction, Delegated, Delegation, Message, NewSession,
+    RecoveryReport, ResumeOptions, RunningCall, Session, SessionReader, Work,
 };
 pub use sessionlog_codec as codec;
 pub use sessionlog_projections as projections;

@@ -13,7 +13,7 @@ use sessionlog_projections::BatchLawBroken;
 
 use super::Session;
 use super::message::{Compaction, Message};
-use super::state::{Freshness, State, as_logged};
+use super::state::{Freshness, Keyed, State, as_logged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Batch, Durability, NewRecord, Reached, Receipt};
 
@@ -52,14 +52,9 @@ impl Session {
     pub fn append_to(&self, node: NodeId, message: Message) -> Result<Appended> {
         let Message { mut body, key } = message;
         let mut state = self.state()?;
-        if let Some(known) = key.and_then(|key| state.keys.get(&key)) {
-            let (first, message_no) = (known.first, known.message_no);
-            let message_no = message_no.ok_or_else(|| {
-                let message = format!("the key was used for another event, at position {first}");
-                Error::new(ErrorKind::Conflict, "append.key", message)
-            })?;
+        if let Some(known) = key.and_then(|key| state.keys.get(&key)).copied() {
             drop(state);
-            return Ok(Appended { message_no, receipt: self.earlier_receipt(first)? });
+            return self.appended_before(known);
         }
         body.message_no = state.ledger().next_message_no(node);
         let message_no = body.message_no;
@@ -67,6 +62,16 @@ impl Session {
         let receipt =
             self.commit(&mut state, vec![event], self.store.options.durability)?.wait(self, state)?;
         Ok(Appended { message_no, receipt })
+    }
+
+    /// What an append under the same key gave.
+    fn appended_before(&self, known: Keyed) -> Result<Appended> {
+        let first = known.first;
+        let message_no = known.message_no.ok_or_else(|| {
+            let message = format!("the key was used for another event, at position {first}");
+            Error::new(ErrorKind::Conflict, "append.key", message)
+        })?;
+        Ok(Appended { message_no, receipt: self.earlier_receipt(first)? })
     }
 
     /// The receipt of an append that was made before, as durable as is asked of appends now.
@@ -163,6 +168,34 @@ impl Session {
         let event = NewEvent::now(NodeId::ROOT, TurnStarted { turn, cause: TurnCause::User });
         self.commit(&mut state, vec![event], self.store.options.durability)?.wait(self, state)?;
         Ok(turn)
+    }
+
+    /// Begins a turn with its prompt, in one frame. While a turn is open, the prompt joins it.
+    ///
+    /// With a [key](Message::key), a host that does not know whether it was heard says it again, and is heard once.
+    ///
+    /// # Errors
+    /// `Invalid` if it is not a person's message; else as [`append`](Self::append).
+    pub fn prompt(&self, message: Message) -> Result<Appended> {
+        let Message { mut body, key } = message;
+        if body.role != Role::User {
+            return Err(Error::invalid("prompt.role", "a prompt is a user message"));
+        }
+        let mut state = self.state()?;
+        if let Some(known) = key.and_then(|key| state.keys.get(&key)).copied() {
+            drop(state);
+            return self.appended_before(known);
+        }
+        let turn = state.ledger().next_turn(NodeId::ROOT);
+        let begun = state.ledger().open_turn(NodeId::ROOT).is_none().then(|| {
+            NewEvent::now(NodeId::ROOT, TurnStarted { turn, cause: TurnCause::User })
+        });
+        body.message_no = state.ledger().next_message_no(NodeId::ROOT);
+        let message_no = body.message_no;
+        let said = NewEvent { key, ..NewEvent::now(NodeId::ROOT, body) };
+        let events = begun.into_iter().chain([said]).collect();
+        let receipt = self.commit(&mut state, events, self.store.options.durability)?.wait(self, state)?;
+        Ok(Appended { message_no, receipt })
     }
 
     /// Ends the open turn and brings the views up to date.

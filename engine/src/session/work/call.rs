@@ -58,7 +58,7 @@ pub enum Delegated<'a> {
     /// It did. [`Session::work`](crate::Session::work) offers its beginning.
     Child(NodeId),
     /// A bound forbids it. Nothing was recorded; the call is to be answered.
-    Refused(OwedCall<'a>, DelegationRefused),
+    Refused(Box<OwedCall<'a>>, DelegationRefused),
 }
 
 impl<'a> OwedCall<'a> {
@@ -163,7 +163,7 @@ impl<'a> OwedCall<'a> {
         };
         if let Err(refused) = delegations.check_open(&opened, &session.store.options.delegation) {
             drop(state);
-            return Ok(Delegated::Refused(self, refused));
+            return Ok(Delegated::Refused(Box::new(self), refused));
         }
         if open.state != OpenState::NotStarted {
             let message = format!("{} of node {parent} was started, so it can't be delegated", open.call);
