@@ -19,6 +19,7 @@ pub use reader::{Gap, LogReader, ReadItem, TailState};
 pub use recovery::{
     Assessment, Cut, Damage, HeaderProblem, LogRecovery, Recovering, SegmentBytes, TornTail, Verdict, assess,
 };
+pub(crate) use recovery::remove_unfinished;
 pub use segment::{LogDir, SegmentName};
 pub use verify::{Finding, LogVerification, Severity};
 

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sessionlog::codec::event::{Effect, FinalStatus};
-use sessionlog::codec::ids::{IdempotencyKey, Position, Timestamp};
+use sessionlog::codec::ids::{IdempotencyKey, Position, SessionId, Timestamp};
 use sessionlog::projections::Status;
 use sessionlog::storage::{CallKind, CrashMode, Fault, FaultError, SimStorage};
 use sessionlog::store::WorkspaceHash;
@@ -266,9 +266,12 @@ fn simulated(storage: &SimStorage) -> sessionlog::Result<Store> {
     Store::open_on(Arc::new(storage.clone()), clock, "home", options)
 }
 
+const ID: SessionId = SessionId([0x17; 16]);
+
 /// A run that ends at the first call that fails; what it got acknowledged is counted.
 fn run(storage: &SimStorage) -> u64 {
-    let created = simulated(storage).and_then(|store| store.create("/w", NewSession::new("goal")));
+    let new = NewSession { id: Some(ID), ..NewSession::new("goal") };
+    let created = simulated(storage).and_then(|store| store.create("/w", new));
     let Ok(session) = created else { return 0 };
     let mut acknowledged = 0;
     let mut go = || -> sessionlog::Result<()> {
@@ -339,6 +342,16 @@ fn check_after_crash(storage: &SimStorage, acknowledged: u64, stop: usize) {
     let rows = store.reader().list().unwrap();
     assert!(rows.len() <= 1);
     if acknowledged == 0 {
+        // Whatever its creation left, the id is still good for a session: to resume or to create.
+        let again = match store.resume(ID) {
+            Ok((session, _)) => session,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                store.create("/w", NewSession { id: Some(ID), ..NewSession::default() }).unwrap()
+            }
+            Err(error) => panic!("stop {stop}: {error:?}"),
+        };
+        again.finish(FinalStatus::Completed).unwrap();
+        assert_eq!(store.reader().session(ID).unwrap().verify().unwrap().worst(), None);
         return;
     }
     let row = rows.first().unwrap_or_else(|| panic!("stop {stop}: the session is gone"));

@@ -377,6 +377,27 @@ impl Recovering {
     }
 }
 
+/// Removes what a creation left that did not finish: a single segment without a whole record. Whether there was one. The
+/// caller holds the owner's lock.
+pub(crate) fn remove_unfinished(dir: &LogDir) -> Result<bool> {
+    let [(name, _)] = dir.list()?[..] else { return Ok(false) };
+    let bytes = dir.read_all(name)?;
+    let is_unfinished = match assess(SegmentBytes { bytes: &bytes, witnessed: Position::START }) {
+        Err(HeaderProblem::HalfCreated) => true,
+        Err(HeaderProblem::Unreadable(_)) => false,
+        Ok(found) => {
+            let readable = matches!(found.verdict, Verdict::Clean | Verdict::TornTail(_));
+            readable && found.header.segment_no.0 == 0 && found.last() == Position::START
+        }
+    };
+    if is_unfinished {
+        let path = dir.segment_path(name);
+        dir.storage.remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
+        dir.storage.sync_dir(&dir.segments).map_err(|e| Error::io("syncing", &dir.segments, e))?;
+    }
+    Ok(is_unfinished)
+}
+
 /// No record was ever acknowledged, as far as anything proves.
 fn no_log(dir: &LogDir) -> Error {
     let message = format!("{} holds no log: its creation did not finish", dir.segments.display());

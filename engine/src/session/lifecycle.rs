@@ -19,7 +19,9 @@ use super::report::{PreviousEnd, RecoveryReport};
 use super::state::{State, as_logged};
 use super::views::Views;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Durability, LogReader, LogRecovery, LogWriter, Receipt, Recovering};
+use crate::log::{
+    Durability, LogReader, LogRecovery, LogWriter, Receipt, Recovering, remove_unfinished,
+};
 use crate::store::{Owner, SessionPlace, StoreInner, WorkspaceHash, canonical, owner, slug};
 
 /// What a new session is.
@@ -92,9 +94,16 @@ impl Session {
         let owner = Owner::this_process(store.now_text());
         let lock = owner::take(&storage, &place.lock_path(), &owner)?;
         let dir = place.log_dir(&storage);
-        let writer = match LogWriter::create(dir.clone(), store.options.log, LogId::from(Uuid::now_v7())) {
+        let log_id = LogId::from(Uuid::now_v7());
+        let create = || LogWriter::create(dir.clone(), store.options.log, log_id);
+        let writer = match create() {
             Ok(writer) => writer,
-            Err(error) => return Err(already_there(&place, error)),
+            // An id that its host chose is not lost because power went while it was created.
+            Err(error) if is_there(&error) => match remove_unfinished(&dir)? {
+                true => create()?,
+                false => return Err(already_there(&place)),
+            },
+            Err(error) => return Err(error),
         };
         let log = LogReader::new(dir);
         let views = Views::new(&store, &place);
@@ -311,14 +320,13 @@ fn check_tools(state: &State, options: &ResumeOptions) -> Result<()> {
     }
 }
 
-fn already_there(place: &SessionPlace, error: Error) -> Error {
-    let exists = std::error::Error::source(&error)
+fn is_there(error: &Error) -> bool {
+    std::error::Error::source(error)
         .and_then(|source| source.downcast_ref::<std::io::Error>())
-        .is_some_and(|source| source.kind() == std::io::ErrorKind::AlreadyExists);
-    if exists {
-        let message = format!("there is a session {} already", place.id);
-        Error::new(ErrorKind::Conflict, "session.exists", message)
-    } else {
-        error
-    }
+        .is_some_and(|source| source.kind() == std::io::ErrorKind::AlreadyExists)
+}
+
+fn already_there(place: &SessionPlace) -> Error {
+    let message = format!("there is a session {} already", place.id);
+    Error::new(ErrorKind::Conflict, "session.exists", message)
 }
