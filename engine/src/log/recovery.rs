@@ -377,25 +377,24 @@ impl Recovering {
     }
 }
 
-/// Removes what a creation left that did not finish: a single segment without a whole record. Whether there was one. The
-/// caller holds the owner's lock.
+/// Removes what a creation left that did not finish: a single segment without a whole record, whose bytes are kept in
+/// quarantine if it has any. Whether there was one. The caller holds the owner's lock.
 pub(crate) fn remove_unfinished(dir: &LogDir) -> Result<bool> {
     let [(name, _)] = dir.list()?[..] else { return Ok(false) };
     let bytes = dir.read_all(name)?;
-    let is_unfinished = match assess(SegmentBytes { bytes: &bytes, witnessed: Position::START }) {
-        Err(HeaderProblem::HalfCreated) => true,
-        Err(HeaderProblem::Unreadable(_)) => false,
-        Ok(found) => {
-            let readable = matches!(found.verdict, Verdict::Clean | Verdict::TornTail(_));
-            readable && found.header.segment_no.0 == 0 && found.last() == Position::START
-        }
-    };
-    if is_unfinished {
-        let path = dir.segment_path(name);
-        dir.storage.remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
-        dir.storage.sync_dir(&dir.segments).map_err(|e| Error::io("syncing", &dir.segments, e))?;
+    match assess(SegmentBytes { bytes: &bytes, witnessed: Position::START }) {
+        Err(HeaderProblem::HalfCreated) => {}
+        Ok(found) if found.header.segment_no.0 == 0 && found.last() == Position::START => match found.verdict {
+            Verdict::Clean => {}
+            Verdict::TornTail(torn) => drop(keep(dir, name, &bytes, &torn)?),
+            Verdict::Damaged(_) | Verdict::Unsupported { .. } => return Ok(false),
+        },
+        Ok(_) | Err(HeaderProblem::Unreadable(_)) => return Ok(false),
     }
-    Ok(is_unfinished)
+    let path = dir.segment_path(name);
+    dir.storage.remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
+    dir.storage.sync_dir(&dir.segments).map_err(|e| Error::io("syncing", &dir.segments, e))?;
+    Ok(true)
 }
 
 /// No record was ever acknowledged, as far as anything proves.
