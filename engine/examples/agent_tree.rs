@@ -14,7 +14,9 @@ use sessionlog::codec::event::{Effect, FinalStatus, NodeBound, Part, Role};
 use sessionlog::codec::ids::{IdempotencyKey, SessionId};
 use sessionlog::projections::ContextMessage;
 use sessionlog::session::OwedCall;
-use sessionlog::{CallResult, ChildResult, Delegated, Delegation, ErrorKind, Message, NewSession, Store, Work};
+use sessionlog::{
+    CallResult, ChildResult, Delegated, Delegation, ErrorKind, Message, NewSession, Store, Work,
+};
 
 /// The host's errors: its own and the library's.
 pub type Fault = Box<dyn Error + Send + Sync>;
@@ -115,12 +117,13 @@ fn run_call(call: OwedCall<'_>, world: &World, told: &(dyn Fn(&str) + Sync)) -> 
 
 /// A model that knows its part: what it says follows from who was asked, and how often it has answered.
 fn model(context: &[ContextMessage]) -> Message {
-    let prompt = context.iter().find(|message| message.role == Role::User).map_or("", |message| {
-        match message.parts.first() {
-            Some(Part::Text(text)) => text.as_str(),
-            _ => "",
-        }
-    });
+    let prompt =
+        context.iter().find(|message| message.role == Role::User).map_or("", |message| {
+            match message.parts.first() {
+                Some(Part::Text(text)) => text.as_str(),
+                _ => "",
+            }
+        });
     let answers = context.iter().filter(|message| message.role == Role::Assistant).count();
     let calls: &[(&str, &str)] = match (prompt, answers) {
         ("lead", 0) => &[("delegate", "tests"), ("ask", "licence"), ("read", "notes"), ("write", "version")],
@@ -143,6 +146,8 @@ fn bound() -> NodeBound {
 #[allow(dead_code, reason = "the test that kills this host brings its own")]
 fn main() -> Result<(), Fault> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [home, id, effects] = arguments.as_slice() else { return Err("give HOME SESSION-UUID EFFECTS".into()) };
+    let [home, id, effects] = arguments.as_slice() else {
+        return Err("give HOME SESSION-UUID EFFECTS".into());
+    };
     run(Path::new(home), id.parse()?, &World { effects: effects.into() }, &|_| {})
 }

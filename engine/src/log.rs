@@ -16,10 +16,10 @@ mod verify;
 pub use commit::{Batch, LogWriter, NewRecord, Ticket};
 pub use cursor::Cursor;
 pub use reader::{Gap, LogReader, ReadItem, TailState};
+pub(crate) use recovery::remove_unfinished;
 pub use recovery::{
     Assessment, Cut, Damage, HeaderProblem, LogRecovery, Recovering, SegmentBytes, TornTail, Verdict, assess,
 };
-pub(crate) use recovery::remove_unfinished;
 pub use segment::{LogDir, SegmentName};
 pub use verify::{Finding, LogVerification, Severity};
 

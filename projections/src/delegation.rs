@@ -5,9 +5,10 @@
 //! message number is never used twice, not even after a clear, so a child of an older run is never taken for one of
 //! the newer run's.
 //!
-//! **When a child has begun.** An inner child has begun with its first message: what it did is in this log. What an
-//! external one did is not, so it has begun with its first own record of any kind but a command to it: its host appends
-//! `node.bound`, durable, before it talks to the agent. A bookmark alone proves that an external agent was never asked.
+//! **When a child has begun.** An inner child has begun with its first message: what it did is in this log. One that was
+//! rewound or reset to nothing is to begin again. What an external one did is not in it, so it has begun with its first
+//! own record of any kind but a command to it: its host appends `node.bound`, durable, before it talks to the agent. A
+//! bookmark alone proves that an external agent was never asked.
 
 mod limits;
 mod rows;
@@ -271,7 +272,7 @@ impl Delegations {
     pub(crate) fn has_begun(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|facts| match facts.bookmark.as_ref().map(|it| it.opened.kind) {
             Some(AgentKind::External) => facts.begun == Begun::Yes,
-            Some(AgentKind::Inner) | None => facts.talk.has_messages(),
+            Some(AgentKind::Inner) | None => facts.talk.has_live_messages(),
         })
     }
 

@@ -35,9 +35,10 @@ mod rules;
 use std::fmt;
 use std::str::FromStr;
 
+use sessionlog_codec::event::{Part, ResultFlag, Role};
 use sessionlog_codec::ids::Position;
 
-use crate::context::ContextMessage;
+use crate::context::{ContextMessage, ContextOrigin};
 pub use replay::{NodeReplay, Replay, ReplayItems};
 pub use rules::{RuleBroken, validate_anthropic, validate_chat, validate_responses};
 
@@ -235,7 +236,8 @@ pub enum Adjustment {
     ArgumentsFilled,
     /// Arguments that are not UTF-8 have U+FFFD in their place.
     ArgumentsDecoded,
-    /// A user message that says "(continued)" was put in front, since the first message must be the user's.
+    /// A user message that says "(continued)" was put in, since the first message must be the user's, or since there was
+    /// none at all.
     UserInserted,
     /// Images of a result are in a user message behind the results.
     MovedBehindResults,
@@ -249,11 +251,43 @@ pub enum Adjustment {
     RefusalAsText,
 }
 
+/// What the user says where a provider wants a message of the user's and the context has none.
+const CONTINUED: &str = "(continued)";
+
 /// Renders `context` for `target`. `replay` is that of the same node, folded from the same events.
+///
+/// No provider takes a request without a message, so one is made up where the context has nothing to show: after a clear,
+/// or where only the system has spoken to a provider that takes its words elsewhere. [`Adjustment::UserInserted`] says so.
 ///
 /// A context that breaks [`validate_pairing`](crate::validate_pairing) gives a body that breaks the provider's rules.
 #[must_use]
 pub fn render(context: &[ContextMessage], replay: &NodeReplay, target: &Target) -> Rendering {
+    let rendering = render_as_is(context, replay, target);
+    if rendering.messages > 0 {
+        return rendering;
+    }
+    let position = context.last().map_or(Position::START, |last| last.position);
+    let mut filled = context.to_vec();
+    filled.push(ContextMessage {
+        role: Role::User,
+        parts: vec![Part::text(CONTINUED)],
+        tool_calls: Vec::new(),
+        tool_call_id: None,
+        flag: ResultFlag::Normal,
+        message_no: None,
+        call: None,
+        position,
+        origin: ContextOrigin::Recorded,
+        model: None,
+        name: None,
+        phase: None,
+    });
+    let mut rendering = render_as_is(&filled, replay, target);
+    rendering.adjusted.push(Adjusted { position, how: Adjustment::UserInserted });
+    rendering
+}
+
+fn render_as_is(context: &[ContextMessage], replay: &NodeReplay, target: &Target) -> Rendering {
     let ids = Ids::of(context, target.api.longest_id());
     let job = Job { context, replay, target, ids: &ids };
     let mut notes = Notes::default();
@@ -303,7 +337,7 @@ impl Notes {
             let said = match what {
                 What::Name => message.name.is_some(),
                 What::Phase => message.phase.is_some(),
-                What::ErrorFlag => message.flag == sessionlog_codec::event::ResultFlag::Error,
+                What::ErrorFlag => message.flag == ResultFlag::Error,
                 _ => false,
             };
             if said {

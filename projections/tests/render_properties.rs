@@ -586,7 +586,11 @@ fn check_prefix(
         .and_then(|messages| messages.last())
         .is_some_and(|last| last["role"] == "assistant");
     let tail = match target.api {
-        Api::AnthropicMessages if ends_with_answer || part.messages == 0 => return Ok(()),
+        // What was made up, since there was nothing yet, has no place behind that.
+        _ if part.messages == 1 && part.adjusted.iter().any(|it| it.how == Adjustment::UserInserted) => {
+            return Ok(());
+        }
+        Api::AnthropicMessages if ends_with_answer => return Ok(()),
         Api::AnthropicMessages => 4,
         Api::ChatCompletions | Api::Responses => 2,
     };

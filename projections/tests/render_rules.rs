@@ -663,17 +663,22 @@ fn empty_and_blank_content() {
     assert_eq!(rendering.adjusted, [Adjusted { position: Position(4), how: Adjustment::UserInserted }]);
 }
 
+/// No provider takes a request without messages: after a clear, or where Anthropic is given only a system's words.
 #[test]
-fn nothing_to_send_is_said() {
+fn where_there_is_nothing_to_send_the_user_says_so() {
+    let filled = |position| Adjusted { position: Position(position), how: Adjustment::UserInserted };
     for api in [Api::ChatCompletions, Api::Responses, Api::AnthropicMessages] {
         let rendering = render(&[], &NodeReplay::default(), &target(api, "m"));
-        assert_eq!(rendering.messages, 0);
-        let broken = check(api, &value(&rendering)).unwrap_err();
-        assert_eq!(broken.rule, "must have at least one item");
+        assert_eq!(check(api, &value(&rendering)), Ok(()));
+        assert_eq!((rendering.messages, &rendering.adjusted[..]), (1, &[filled(0)][..]));
+        // The rules themselves do say that there must be one.
+        let empty = if api == Api::Responses { json!({"input": []}) } else { json!({"messages": []}) };
+        assert_eq!(check(api, &empty).unwrap_err().rule, "must have at least one item");
     }
     let log = log(vec![message(1, Role::System, "be brief", &[]).into()]);
     let rendering = render(&log.context(), &NodeReplay::default(), &target(Api::AnthropicMessages, "m"));
-    assert_eq!(rendering.messages, 0);
+    assert_eq!(value(&rendering)["system"][0]["text"], "be brief");
+    assert_eq!((rendering.messages, &rendering.adjusted[..]), (1, &[filled(2)][..]));
     assert_eq!(chat(&log).as_array().unwrap().len(), 1);
 }
 

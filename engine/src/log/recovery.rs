@@ -384,7 +384,8 @@ pub(crate) fn remove_unfinished(dir: &LogDir) -> Result<bool> {
     let bytes = dir.read_all(name)?;
     match assess(SegmentBytes { bytes: &bytes, witnessed: Position::START }) {
         Err(HeaderProblem::HalfCreated) => {}
-        Ok(found) if found.header.segment_no.0 == 0 && found.last() == Position::START => match found.verdict {
+        Ok(found) if found.header.segment_no.0 == 0 && found.last() == Position::START => match found.verdict
+        {
             Verdict::Clean => {}
             Verdict::TornTail(torn) => drop(keep(dir, name, &bytes, &torn)?),
             Verdict::Damaged(_) | Verdict::Unsupported { .. } => return Ok(false),

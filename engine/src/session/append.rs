@@ -187,9 +187,11 @@ impl Session {
             return self.appended_before(known);
         }
         let turn = state.ledger().next_turn(NodeId::ROOT);
-        let begun = state.ledger().open_turn(NodeId::ROOT).is_none().then(|| {
-            NewEvent::now(NodeId::ROOT, TurnStarted { turn, cause: TurnCause::User })
-        });
+        let begun = state
+            .ledger()
+            .open_turn(NodeId::ROOT)
+            .is_none()
+            .then(|| NewEvent::now(NodeId::ROOT, TurnStarted { turn, cause: TurnCause::User }));
         body.message_no = state.ledger().next_message_no(NodeId::ROOT);
         let message_no = body.message_no;
         let said = NewEvent { key, ..NewEvent::now(NodeId::ROOT, body) };

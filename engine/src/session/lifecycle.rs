@@ -19,9 +19,7 @@ use super::report::{PreviousEnd, RecoveryReport};
 use super::state::{State, as_logged};
 use super::views::Views;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{
-    Durability, LogReader, LogRecovery, LogWriter, Receipt, Recovering, remove_unfinished,
-};
+use crate::log::{Durability, LogReader, LogRecovery, LogWriter, Receipt, Recovering, remove_unfinished};
 use crate::store::{Owner, SessionPlace, StoreInner, WorkspaceHash, canonical, owner, slug};
 
 /// What a new session is.

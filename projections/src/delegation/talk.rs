@@ -133,8 +133,8 @@ impl Talk {
         self.messages.contains_key(&message_no)
     }
 
-    pub(crate) fn has_messages(&self) -> bool {
-        !self.messages.is_empty()
+    pub(crate) fn has_live_messages(&self) -> bool {
+        self.live().next().is_some()
     }
 
     pub(crate) fn is_hosted(&self) -> bool {

@@ -32,11 +32,8 @@ use super::ids::tool_name;
 use super::json::{self, Shown};
 use super::media::{Inline, Medium, Place};
 use super::part::{Call, Piece, answered, calls, pieces};
-use super::{Adjustment, Job, Notes, What, Why, check};
+use super::{Adjustment, CONTINUED, Job, Notes, What, Why, check};
 use crate::context::ContextMessage;
-
-/// What the user says where the conversation begins with the assistant.
-const CONTINUED: &str = "(continued)";
 
 #[derive(Serialize)]
 struct Body<'a> {
