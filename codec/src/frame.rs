@@ -193,6 +193,12 @@ impl<'a> Frame<'a> {
         &self.records
     }
 
+    /// Appends the frame to `out` as it stands in a segment with another salt: all that it says, its place in the chain
+    /// included, stays.
+    pub fn copy_to(&self, out: &mut Vec<u8>, salt: u32) {
+        encode_other(out, salt, &self.header.fields, &self.header.chain, self.body);
+    }
+
     /// Computes the chain hash that the frame should carry after `previous`. Costs a hash of every payload.
     #[must_use]
     pub fn chain_after(&self, previous: &Digest) -> Digest {
@@ -241,8 +247,8 @@ pub fn encode<P: AsPayload>(
     Ok(chain)
 }
 
-/// Appends a frame whose body is not records (a footer). Its chain hash is given: such frames are not part of the
-/// chain, so that they can be rebuilt.
+/// Appends a frame whose body is there already, or is not records (a footer). Its chain hash is given: such frames are
+/// not part of the chain, so that they can be rebuilt.
 pub(crate) fn encode_other(out: &mut Vec<u8>, salt: u32, fields: &FrameFields, chain: &Digest, body: &[u8]) {
     let start = out.len();
     out.resize(start.saturating_add(FRAME_HEADER_LEN), 0);

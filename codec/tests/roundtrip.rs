@@ -120,6 +120,10 @@ proptest! {
         prop_assert_eq!(frame.header().chain, chain);
         prop_assert_eq!(frame.header().frame_len(), bytes.len());
         prop_assert_eq!(frame.chain_after(&previous), chain);
+        // Another segment's copy of it differs in the salted checksum alone.
+        let mut copy = b"before".to_vec();
+        frame.copy_to(&mut copy, !salt);
+        prop_assert_eq!(&copy[6..], encode(!salt, &previous, &fields, &records).0);
         prop_assert_eq!(expected.next_position().0, expected.first_position.0 + records.len() as u64);
         for (i, (decoded, owned)) in frame.records().iter().zip(&records).enumerate() {
             prop_assert_eq!(decoded.position.0, expected.first_position.0 + i as u64);

@@ -60,14 +60,14 @@ pub mod store;
 
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
-pub use log::{Durability, LogOptions, Reached, Receipt};
+pub use log::{Durability, ForkPoint, LogOptions, Reached, Receipt};
 pub use session::{
-    Appended, CallResult, ChildResult, Compaction, Delegated, Delegation, Message, NewSession,
+    Appended, CallResult, ChildResult, Compaction, Delegated, Delegation, ForkOptions, Message, NewSession,
     RecoveryReport, ResumeOptions, RunningCall, Session, SessionReader, Work,
 };
 pub use sessionlog_codec as codec;
 pub use sessionlog_projections as projections;
-pub use store::{Owner, SessionKind, SessionRow, Store, StoreOptions, StoreReader, ViewPolicy};
+pub use store::{ForkedFrom, Owner, SessionKind, SessionRow, Store, StoreOptions, StoreReader, ViewPolicy};
 
 /// A new id for a session: a UUID of version 7. [`Store::create`] makes one by itself.
 #[must_use]

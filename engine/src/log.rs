@@ -6,6 +6,7 @@
 
 mod commit;
 mod cursor;
+mod fork;
 mod reader;
 mod recovery;
 mod scan;
@@ -15,6 +16,8 @@ mod verify;
 
 pub use commit::{Batch, LogWriter, NewRecord, Ticket};
 pub use cursor::Cursor;
+pub(crate) use fork::ACTIVE_COPY_MAX;
+pub use fork::{ForkPlan, ForkPoint};
 pub use reader::{Gap, LogReader, ReadItem, TailState};
 pub(crate) use recovery::remove_unfinished;
 pub use recovery::{

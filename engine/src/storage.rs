@@ -108,7 +108,7 @@ pub trait Storage: Send + Sync + Debug {
     ///
     /// Fails where the file system has no such thing or the names are on different ones.
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Renames a file, replacing what is at `to`.
+    /// Renames a file, replacing what is at `to`; or a directory, where nothing may be at `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove_file(&self, path: &Path) -> io::Result<()>;

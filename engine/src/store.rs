@@ -14,14 +14,14 @@ use sessionlog_projections::time::rfc3339_seconds;
 use sessionlog_projections::views::Dialect;
 
 pub use home::SessionPlace;
-pub use listing::{SessionKind, SessionRow};
+pub use listing::{ForkedFrom, SessionKind, SessionRow};
 pub use owner::Owner;
 pub use workspace::{WorkspaceHash, canonical, slug};
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Durability, LogOptions};
-use crate::session::{NewSession, RecoveryReport, ResumeOptions, Session, SessionReader};
+use crate::log::{Durability, ForkPoint, LogOptions};
+use crate::session::{ForkOptions, NewSession, RecoveryReport, ResumeOptions, Session, SessionReader};
 use crate::storage::{OsStorage, Storage};
 use home::Home;
 
@@ -155,6 +155,23 @@ impl Store {
     pub fn resume_with(&self, id: SessionId, options: &ResumeOptions) -> Result<(Session, RecoveryReport)> {
         let place = self.inner.home.find(id)?.ok_or_else(|| not_found(&id.to_string()))?;
         Session::resume(Arc::clone(&self.inner), place, options)
+    }
+
+    /// Forks a session: a new one that begins with its history up to `at` and goes on by itself. This process owns the new
+    /// one. Nobody need own the other one; if somebody does, it goes on undisturbed: no lock of it is taken, and no byte of
+    /// it is changed.
+    ///
+    /// It is read as a reader reads it. So [`ForkPoint::Head`] is its newest whole batch that is in the files, which may not
+    /// be on disk yet: it is in the fork, and after a loss of power it may be missing where it came from. Its active segment
+    /// is copied, up to one segment; its owner forks it for less: see [`Session::fork`], which tells all the rest.
+    ///
+    /// Durable when it returns: the fork.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such session; else as [`Session::fork`].
+    pub fn fork(&self, id: SessionId, at: ForkPoint, options: ForkOptions) -> Result<Session> {
+        let source = self.inner.home.find(id)?.ok_or_else(|| not_found(&id.to_string()))?;
+        Session::fork_of(Arc::clone(&self.inner), &source, at, options)
     }
 
     /// The same home, for reading.

@@ -38,8 +38,8 @@ use sessionlog::projections::{EntryBody, Projection, Summary, TreeState, validat
 use sessionlog::session::{CompactionSettings, EventItem, OrphanPolicy, OwedCall};
 use sessionlog::storage::{CrashMode, SimStorage};
 use sessionlog::{
-    CallResult, ChildResult, Clock, Delegated, Delegation, ErrorKind, LogOptions, Message, NewSession,
-    Session, Store, StoreOptions, Work,
+    CallResult, ChildResult, Clock, Delegated, Delegation, ErrorKind, ForkOptions, ForkPoint, LogOptions,
+    Message, NewSession, Session, Store, StoreOptions, Work,
 };
 use support::Rng;
 
@@ -64,8 +64,8 @@ fn open(storage: &SimStorage) -> Store {
 /// What the tools and agents did, which no crash undoes.
 #[derive(Default)]
 struct World {
-    effects: BTreeMap<(SessionId, NodeId, CallRef), u32>,
-    asked: BTreeMap<(SessionId, NodeId), u32>,
+    effects: BTreeMap<(NodeId, CallRef), u32>,
+    asked: BTreeMap<NodeId, u32>,
 }
 
 struct Life {
@@ -99,7 +99,7 @@ impl Life {
     }
 
     fn step(&mut self) {
-        match self.rng.below(24) {
+        match self.rng.below(25) {
             0..=2 => self.prompt(),
             3..=12 => self.work(),
             13 => self.compact(),
@@ -110,6 +110,7 @@ impl Life {
             19 => self.settle_orphans(),
             20 | 21 => self.crash(),
             22 => self.close(),
+            23 => self.fork(),
             _ => self.end_turn(),
         }
     }
@@ -147,7 +148,7 @@ impl Life {
             }
             Work::Ask(request) => {
                 let asked = request.bind(bound()).unwrap();
-                *self.world.asked.entry((self.id, asked.node())).or_default() += 1;
+                *self.world.asked.entry(asked.node()).or_default() += 1;
                 if self.rng.below(4) > 0 {
                     asked.settle(ChildResult::completed("external result")).unwrap();
                 }
@@ -189,7 +190,7 @@ impl Life {
                 let effect = effect[usize::try_from(kind % 4).unwrap()];
                 let running = call.start(effect).unwrap();
                 if effect != Effect::Pure {
-                    *self.world.effects.entry((self.id, node, reference)).or_default() += 1;
+                    *self.world.effects.entry((node, reference)).or_default() += 1;
                 }
                 if self.rng.below(5) > 0 {
                     running.finish(CallResult::succeeded("tool result")).unwrap();
@@ -335,6 +336,24 @@ impl Life {
             session.close().unwrap();
         }
         self.resume();
+    }
+
+    /// Goes on in a fork. The other one is closed, and stays whole.
+    fn fork(&mut self) {
+        self.note("fork");
+        let before = self.session().with_tree(TreeState::clone).unwrap();
+        let fork = self.session().fork(ForkPoint::Head, ForkOptions::default()).unwrap();
+        let there = self.session.replace(Arc::new(fork)).unwrap();
+        for node in before.nodes() {
+            let after = self.session().with_tree(|tree| tree.transcript(node)).unwrap();
+            assert_eq!(before.transcript(node), after, "a fork begins with the whole history");
+        }
+        there.append(Message::user("on this side only")).unwrap();
+        let reader = there.reader();
+        Arc::into_inner(there).unwrap().close().unwrap();
+        let verified = reader.verify().unwrap();
+        assert_eq!(verified.worst(), None, "{:?}", verified.all().collect::<Vec<_>>());
+        self.id = self.session().id();
     }
 
     fn resume(&mut self) {

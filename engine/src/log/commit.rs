@@ -44,6 +44,10 @@ impl Batch {
         self.records.len()
     }
 
+    pub(super) fn records(&self) -> &FrameRecords {
+        &self.records
+    }
+
     /// Whether there are none: never, since such a batch can't be made.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -223,6 +227,38 @@ impl LogWriter {
                 drop(queue);
                 self.changed.notify_all();
                 return result;
+            }
+            drop(queue);
+            self.commit(tail, group);
+            queue = self.lock();
+        }
+    }
+
+    /// Makes all that was appended durable, and seals the active segment and begins the next one if it is longer than
+    /// `len` bytes. Gives the last durable position.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync); `Full` or `Io` if the segment can't be sealed: then the log is as it was.
+    pub(crate) fn seal_longer_than(&self, len: u64) -> Result<Position> {
+        let mut queue = self.lock();
+        loop {
+            queue.check_open()?;
+            let Some(mut tail) = queue.tail.take() else {
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let group = std::mem::take(&mut queue.waiting);
+            if group.is_empty() {
+                let sealed = tail.seal_longer_than(len);
+                queue.durable = tail.durable();
+                queue.tail = Some(tail);
+                if let Err(Failure::Fatal(error)) = &sealed {
+                    queue.closed = Some(error.clone());
+                }
+                let durable = queue.durable;
+                drop(queue);
+                self.changed.notify_all();
+                return sealed.map(|()| durable).map_err(Failure::into_error);
             }
             drop(queue);
             self.commit(tail, group);

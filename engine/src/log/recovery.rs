@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use sessionlog_codec::DecodeError;
 use sessionlog_codec::DecodeErrorKind;
+use sessionlog_codec::chain;
 use sessionlog_codec::footer::{self, FooterEntry, LOCATOR_LEN};
 use sessionlog_codec::frame::{Frame, KIND_FOOTER, KIND_RECORDS};
 use sessionlog_codec::ids::{Digest, Epoch, Position};
@@ -399,12 +400,12 @@ pub(crate) fn remove_unfinished(dir: &LogDir) -> Result<bool> {
 }
 
 /// No record was ever acknowledged, as far as anything proves.
-fn no_log(dir: &LogDir) -> Error {
+pub(super) fn no_log(dir: &LogDir) -> Error {
     let message = format!("{} holds no log: its creation did not finish", dir.segments.display());
     Error::new(ErrorKind::NotFound, "log.missing", message)
 }
 
-fn check_verdict(path: &std::path::Path, verdict: &Verdict) -> Result<()> {
+pub(super) fn check_verdict(path: &std::path::Path, verdict: &Verdict) -> Result<()> {
     match verdict {
         Verdict::Clean | Verdict::TornTail(_) => Ok(()),
         Verdict::Damaged(damage) => {
@@ -453,15 +454,37 @@ fn check_links(dir: &LogDir, segments: &[(SegmentName, u64)], last: &SegmentHead
     {
         return broken(*name, format!("{} segments before it are missing", first.segment_no));
     }
+    if let Some((name, first, _)) = headers.first()
+        && !is_first(first)
+    {
+        return broken(*name, "its header does not begin the chain of its log".to_owned());
+    }
     for pair in headers.windows(2) {
         let [(before, earlier, Some((next, chain))), (name, header, _)] = pair else { continue };
-        let same_log = header.log_id == earlier.log_id || header.forked_from == Some(earlier.log_id);
-        let follows = earlier.segment_no.next() == Some(header.segment_no);
-        if !same_log || !follows || header.first_position != *next || header.previous != *chain {
+        if !follows(earlier, *next, chain, header) {
             return broken(*name, format!("it does not follow {before}: one is missing or of another log"));
         }
     }
     Ok(())
+}
+
+/// Whether a segment can be the first of a log: its chain begins with the genesis hash of its log, or, where a fork
+/// copied it, of the log that it was copied from.
+pub(super) fn is_first(header: &SegmentHeader) -> bool {
+    let origin = header.forked_from.unwrap_or(header.log_id);
+    header.segment_no.0 == 0 && header.previous == chain::genesis(origin)
+}
+
+/// Whether a segment follows another one, whose records end before `next` with the chain hash `chain`.
+pub(super) fn follows(
+    earlier: &SegmentHeader,
+    next: Position,
+    chain: &Digest,
+    header: &SegmentHeader,
+) -> bool {
+    let same_log = header.log_id == earlier.log_id || header.forked_from == Some(earlier.log_id);
+    let in_order = earlier.segment_no.next() == Some(header.segment_no);
+    same_log && in_order && header.first_position == next && header.previous == *chain
 }
 
 /// The position and chain hash after a sealed segment, from its footer.

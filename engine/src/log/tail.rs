@@ -33,7 +33,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    fn into_error(self) -> Error {
+    pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Rewound(error) | Self::Fatal(error) => error,
         }
@@ -325,9 +325,16 @@ impl Tail {
         if self.state == SegmentState::Active && (self.entries.is_empty() || !self.is_full(coming)) {
             return Ok(());
         }
+        self.seal_longer_than(0)
+    }
+
+    /// Makes everything durable, seals a segment that is longer than `len` bytes and begins the next one.
+    pub(crate) fn seal_longer_than(&mut self, len: u64) -> Attempt<()> {
         self.sync().map_err(Failure::Fatal)?;
-        if self.state == SegmentState::Active {
-            self.seal()?;
+        match self.state {
+            SegmentState::Active if self.entries.is_empty() || self.end <= len => return Ok(()),
+            SegmentState::Active => self.seal()?,
+            SegmentState::Sealed => {}
         }
         self.begin_next()
     }

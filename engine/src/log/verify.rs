@@ -9,7 +9,7 @@ use sessionlog_codec::segment::SegmentHeader;
 use sessionlog_codec::{DecodeError, DecodeErrorKind};
 
 use super::reader::LogReader;
-use super::recovery::{HeaderProblem, SegmentBytes, Verdict, assess};
+use super::recovery::{HeaderProblem, SegmentBytes, Verdict, assess, is_first};
 use super::scan::{Scan, Span};
 use super::segment::SegmentName;
 use crate::error::Result;
@@ -64,7 +64,7 @@ pub struct LogVerification {
     pub last: Position,
     /// The last frame's chain hash.
     pub chain: Digest,
-    /// The log's id.
+    /// The log's id; of a fork, its own.
     pub log_id: Option<LogId>,
     /// What is wrong or worth knowing, in order.
     pub findings: Vec<Finding>,
@@ -160,7 +160,10 @@ impl Check<'_> {
             Ok(header) => header,
             Err(error) => return self.bad_header(name, bytes, &error),
         };
-        self.result.log_id.get_or_insert(header.log_id);
+        // Of a fork, the segments it wrote itself say who it is.
+        if self.result.log_id.is_none_or(|log_id| header.forked_from == Some(log_id)) {
+            self.result.log_id = Some(header.log_id);
+        }
         if header.first_position != name.0 {
             let text = format!("its name and its header disagree: {} and {}", name.0, header.first_position);
             self.find(Severity::Lost, "segment.name", name, whole, text);
@@ -205,6 +208,9 @@ impl Check<'_> {
                 let text = format!("{} segments before it are missing", header.segment_no);
                 self.find(Severity::Lost, "segment.missing", name, (0, 0), text);
                 self.concerning(Position(1), Some(Position(header.first_position.0.saturating_sub(1))));
+            } else if header.segment_no.0 == 0 && !is_first(header) {
+                let text = "its header names another chain hash than the log's first one".to_owned();
+                self.find(Severity::Lost, "chain.broken", name, (0, 0), text);
             }
             return;
         };

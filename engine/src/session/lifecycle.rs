@@ -134,6 +134,7 @@ impl Session {
         let log = LogReader::new(dir);
         let mut state = State::new(Views::load(&store, &place));
         state.fold(&log)?;
+        super::fork::check_identity(&state, &place)?;
         check_tools(&state, options)?;
         let (writer, recovery) = recovering.finish()?;
         state.next = writer.next();
@@ -268,7 +269,7 @@ fn not_started(ledger: &Ledger) -> Vec<OpenCall> {
     ledger.open_calls().into_iter().filter(|open| open.state == OpenState::NotStarted).collect()
 }
 
-fn open_turns(ledger: &Ledger) -> Vec<(NodeId, sessionlog_codec::ids::TurnNo)> {
+pub(super) fn open_turns(ledger: &Ledger) -> Vec<(NodeId, sessionlog_codec::ids::TurnNo)> {
     let nodes = (0..ledger.next_node().0).map(NodeId);
     nodes.filter_map(|node| Some((node, ledger.open_turn(node)?))).collect()
 }
@@ -291,7 +292,7 @@ fn created_event(id: SessionId, workspace: Vec<u8>, slug: String, new: NewSessio
     .into()
 }
 
-fn opened_event(epoch: Epoch, owner: &Owner, cut: Option<CutTail>) -> Event {
+pub(super) fn opened_event(epoch: Epoch, owner: &Owner, cut: Option<CutTail>) -> Event {
     SessionOpened {
         epoch,
         pid: owner.pid,

@@ -169,8 +169,14 @@ impl Home {
         Some(bytes)
     }
 
-    /// Makes the directories of a new session, durably, and says which directory of code its workspace is.
+    /// Makes the directories of a new session, durably, its log's among them.
     pub(crate) fn create_session_dirs(&self, workspace_path: &[u8], place: &SessionPlace) -> Result<()> {
+        self.create_session_dir(workspace_path, place)?;
+        self.create_dir(&place.log_dir(&self.storage).segments)
+    }
+
+    /// Makes the directory of a new session, durably, and says which directory of code its workspace is.
+    pub(crate) fn create_session_dir(&self, workspace_path: &[u8], place: &SessionPlace) -> Result<()> {
         let workspace_dir = self.workspace_dir(&place.workspace);
         self.create_dir(&workspace_dir)?;
         let path_file = workspace_dir.join("path.txt");
@@ -184,8 +190,7 @@ impl Home {
             Err(error) => return Err(Error::io("creating", &path_file, error)),
         }
         self.create_dir(&workspace_dir.join(SESSIONS))?;
-        self.create_dir(&place.dir)?;
-        self.create_dir(&place.log_dir(&self.storage).segments)
+        self.create_dir(&place.dir)
     }
 
     /// Where a session of a workspace is (or would be).
@@ -256,7 +261,7 @@ impl SessionPlace {
         self.dir.join("owner.lock")
     }
 
-    fn log_exists(&self, storage: &Arc<dyn Storage>) -> bool {
+    pub(crate) fn log_exists(&self, storage: &Arc<dyn Storage>) -> bool {
         self.log_dir(storage).list().is_ok_and(|segments| !segments.is_empty())
     }
 }

@@ -1,6 +1,6 @@
 //! Listing sessions: a function of the logs, without decoding history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sessionlog_codec::event::{Event, LoggedEvent};
 use sessionlog_codec::footer::FooterEntry;
@@ -22,6 +22,15 @@ pub enum SessionKind {
     Child,
 }
 
+/// Where a session came from that was forked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ForkedFrom {
+    /// The session that was forked.
+    pub session: SessionId,
+    /// The last position that it took over.
+    pub at: Position,
+}
+
 /// One row of a listing.
 #[derive(Clone, Debug)]
 pub struct SessionRow {
@@ -37,6 +46,9 @@ pub struct SessionRow {
     pub node: NodeId,
     /// The id of the row that it was delegated from.
     pub parent: Option<String>,
+    /// Where the root session was forked from. Of a child, only if it was delegated before: it belongs to that session as
+    /// well then, under the same id.
+    pub forked: Option<ForkedFrom>,
     /// What it is called.
     pub title: Option<String>,
     /// How it stands, judged now.
@@ -103,6 +115,10 @@ impl StoreReader {
         let lower = text.to_ascii_lowercase();
         let matches = |row: &SessionRow| row.id.starts_with(&lower) || row.display_id.starts_with(text);
         let mut found: Vec<SessionRow> = self.list()?.into_iter().filter(matches).collect();
+        // A child that a fork inherited is looked for where it was delegated, as long as that is there.
+        let originals: BTreeSet<String> =
+            found.iter().filter(|row| row.forked.is_none()).map(|row| row.id.clone()).collect();
+        found.retain(|row| row.forked.is_none() || !originals.contains(&row.id));
         let exact = |row: &SessionRow| row.id == lower || row.display_id == text;
         if let [_, _, ..] = found.as_slice()
             && let Some(one) = found.iter().position(exact)
@@ -135,6 +151,7 @@ fn broken_row(place: &SessionPlace, workspace: String, error: &Error) -> Session
         root: place.id,
         node: NodeId::ROOT,
         parent: None,
+        forked: None,
         title: None,
         status: Status::Crashed,
         messages: 0,
@@ -152,6 +169,8 @@ fn broken_row(place: &SessionPlace, workspace: String, error: &Error) -> Session
 struct Sketch {
     summary: Summary,
     counts: BTreeMap<NodeId, Counts>,
+    /// The children that were delegated before the session was forked.
+    inherited: BTreeSet<NodeId>,
     bytes: u64,
     issue: Option<String>,
 }
@@ -277,7 +296,13 @@ impl Sketch {
             Event::GapMarked(gap) => Some(gap.explanation.clone()),
             _ => None,
         });
-        Ok(Self { summary, counts, bytes, issue: decoded.issue.or(gap) })
+        let at = summary.forked.as_ref().map_or(Position::START, |forked| forked.what.at);
+        let inherited = decoded.events.range(..=at).filter_map(|(_, event)| match &event.event {
+            Event::NodeOpened(opened) => Some(opened.child),
+            _ => None,
+        });
+        let inherited = inherited.collect();
+        Ok(Self { summary, counts, inherited, bytes, issue: decoded.issue.or(gap) })
     }
 
     fn rows(&self, reader: &SessionReader, workspace: &str) -> Vec<SessionRow> {
@@ -293,6 +318,11 @@ impl Sketch {
             root: place.id,
             node: NodeId::ROOT,
             parent: None,
+            forked: self
+                .summary
+                .forked
+                .as_ref()
+                .map(|forked| ForkedFrom { session: forked.what.parent, at: forked.what.at }),
             title: self.summary.title(),
             status: reader.status(&self.summary),
             messages: self.count(NodeId::ROOT).messages,
@@ -336,6 +366,7 @@ impl Sketch {
             id,
             node,
             parent: Some(parent),
+            forked: root.forked.filter(|_| self.inherited.contains(&node)),
             title: child.title.clone(),
             status: child_status(child.status, root.status),
             messages: counts.messages,

@@ -1,0 +1,218 @@
+//! Forking a session: a new one that begins with the history of another.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use sessionlog_codec::event::{
+    AffinityCleared, NewEvent, SessionForked, SessionTitled, TitleOrigin, TurnEnded, TurnOutcome,
+};
+use sessionlog_codec::ids::{LogId, NodeId, Position, SessionId, Timestamp};
+use sessionlog_codec::record::Envelope;
+use uuid::Uuid;
+
+use super::Session;
+use super::claims::Claims;
+use super::lifecycle::{open_turns, opened_event};
+use super::state::{State, as_logged, logged};
+use super::views::Views;
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{ACTIVE_COPY_MAX, Batch, ForkPlan, ForkPoint, LogReader, NewRecord, ReadItem};
+use crate::store::{Owner, SessionPlace, StoreInner, WorkspaceHash, canonical, owner};
+
+/// What a fork is.
+#[derive(Clone, Debug, Default)]
+pub struct ForkOptions {
+    /// Its id. Default: a new UUID of version 7.
+    pub id: Option<SessionId>,
+    /// The directory that it is for. Default: the workspace of the session that is forked.
+    pub workspace: Option<PathBuf>,
+    /// What it is called. Default: as the session that is forked. A title that a person gave to that one gives way too.
+    pub title: Option<String>,
+}
+
+impl Session {
+    /// Forks this session: a new one that begins with its history up to `at` and goes on by itself. This process owns both,
+    /// and this one goes on as before.
+    ///
+    /// The fork shares the files of the history, so at the head it takes the space of its own records and 64 KiB at most,
+    /// however long the history is. (This session's active segment is sealed for it, if it is longer.) At an earlier
+    /// position, up to one segment is copied.
+    ///
+    /// The fork has no open turns: those that are open at the point are recorded as interrupted in it. Calls without a result
+    /// stay without one; what was under way goes on in this session, and the fork's context shows that they were not
+    /// answered. Usage up to the point is this session's. Keys of appends up to the point are known in the fork too. Its
+    /// views are made when its first turn ends, or when it is closed.
+    ///
+    /// Durable when it returns: the fork, and this session up to `at`.
+    ///
+    /// # Errors
+    /// `Invalid` if `at` is inside of a batch that was appended as one (the positions before and after it are named), or
+    /// behind the end; `Conflict` if a session of the given id exists; `Corrupt` if the history up to `at` is hurt;
+    /// `Full` or `Io` if the fork can't be written: then there is none, and what is left of it is what a session leaves whose
+    /// creation did not finish. (After an `Io` of the very last sync nobody knows: resuming it tells.) `Closed` or `Fenced` if
+    /// this session is and something of it has yet to be written.
+    pub fn fork(&self, at: ForkPoint, options: ForkOptions) -> Result<Self> {
+        let point = match at {
+            ForkPoint::At(position) if position != self.last() => {
+                if self.writer.durable() < position {
+                    self.writer.sync()?;
+                }
+                at
+            }
+            // Sealed, the history is shared by all later forks too.
+            ForkPoint::At(_) => {
+                self.writer.seal_longer_than(ACTIVE_COPY_MAX)?;
+                at
+            }
+            ForkPoint::Head => ForkPoint::At(self.writer.seal_longer_than(ACTIVE_COPY_MAX)?),
+        };
+        Self::fork_of(Arc::clone(&self.store), &self.place, point, options)
+    }
+
+    /// Forks a session that need not be owned. See [`Store::fork`](crate::Store::fork).
+    pub(crate) fn fork_of(
+        store: Arc<StoreInner>,
+        source: &SessionPlace,
+        point: ForkPoint,
+        options: ForkOptions,
+    ) -> Result<Self> {
+        let storage = Arc::clone(&store.home.storage);
+        let id = options.id.unwrap_or_else(crate::new_session_id);
+        let (workspace, workspace_path) = match options.workspace {
+            Some(path) => {
+                let path = canonical(&path);
+                (WorkspaceHash::of(&path), path.as_os_str().as_encoded_bytes().to_vec())
+            }
+            None => {
+                let path = store.home.workspace_path(&source.workspace).unwrap_or_default();
+                (source.workspace.clone(), path)
+            }
+        };
+        let place = store.home.place(workspace, id);
+        // An id that was made just now is nobody's.
+        if let Some(there) = options.id.map(|id| store.home.find(id)).transpose()?.flatten()
+            && (there != place || there.log_exists(&storage))
+        {
+            return Err(exists(id));
+        }
+        // Everything that could refuse the fork is looked at before a byte is written.
+        let from = LogReader::new(source.log_dir(&storage));
+        let plan = from.plan_fork(point, LogId::from(Uuid::now_v7()))?;
+        let mut state = State::new(Views::new(&store, &place));
+        fold_until(&mut state, &from, plan.at())?;
+        if point == ForkPoint::Head {
+            check_identity(&state, source)?;
+        }
+        let this = Owner::this_process(store.now_text());
+        let (now, events) =
+            (store.clock.now(), first_events(&state, &plan, (source.id, id), &this, options.title));
+        let first = batch(&events, now)?;
+        state.ledger().check_batch(state.next, &events).map_err(|broken| {
+            let message = "the fork's first records would break a law of the log";
+            Error::with_source(ErrorKind::Corrupt, "fork.law", message, broken)
+        })?;
+
+        store.home.create_session_dir(&workspace_path, &place)?;
+        let lock = owner::take(&storage, &place.lock_path(), &this)?;
+        let dir = place.log_dir(&storage);
+        let writer = plan
+            .carry_out(dir.clone(), store.options.log, &first)
+            .map_err(|error| if error.kind() == ErrorKind::Conflict { exists(id) } else { error })?;
+        for event in events {
+            let event = as_logged(event, state.next, now);
+            state.apply(&event);
+        }
+        let log = LogReader::new(dir);
+        let (state, claims) = (Mutex::new(state), Claims::default());
+        Ok(Self { store, place, writer, log, state, claims, _lock: lock })
+    }
+}
+
+/// The first own frame of a fork.
+fn first_events(
+    state: &State,
+    plan: &ForkPlan,
+    (parent, session_id): (SessionId, SessionId),
+    owner: &Owner,
+    title: Option<String>,
+) -> Vec<NewEvent> {
+    let forked = SessionForked { session_id, parent, at: plan.at(), chain: plan.chain() };
+    let mut events = vec![
+        NewEvent::now(NodeId::ROOT, forked),
+        NewEvent::now(NodeId::ROOT, opened_event(plan.epoch(), owner, None)),
+    ];
+    events.extend(open_turns(state.ledger()).into_iter().map(|(node, turn)| {
+        let (outcome, stage, error) = (TurnOutcome::Interrupted, None, None);
+        NewEvent::now(node, TurnEnded { turn, outcome, stage, error })
+    }));
+    // Two sessions that went on with one conversation at the provider would answer each other's questions.
+    let nodes = (0..=state.ledger().next_node().0).map(NodeId);
+    let continued = nodes.filter(|node| state.recovery.delegations().affinity(*node).is_some());
+    events.extend(continued.map(|node| {
+        let reason = "forked".to_owned();
+        NewEvent::now(node, AffinityCleared { reason })
+    }));
+    // A weaker title than the one that is inherited would never be shown.
+    let inherited = state.summary.title_origin();
+    let origin = inherited.map_or(TitleOrigin::Host, |origin| origin.max(TitleOrigin::Host));
+    events.extend(title.map(|title| NewEvent::now(NodeId::ROOT, SessionTitled { title, origin })));
+    events
+}
+
+fn batch(events: &[NewEvent], now: Timestamp) -> Result<Batch> {
+    let record = |event: &NewEvent| {
+        let (kind, schema) = event.event.kind();
+        let envelope = Envelope::new(event.node, kind, schema, now);
+        Ok(NewRecord { envelope, payload: event.event.encode()? })
+    };
+    Batch::new(events.iter().map(record).collect::<Result<_>>()?)
+}
+
+/// Folds a log up to a position.
+fn fold_until(state: &mut State, log: &LogReader, last: Position) -> Result<()> {
+    let mut failure = None;
+    log.read(Position(1), &mut |item| {
+        let event = match item {
+            ReadItem::Record(record) if record.position > last => return ControlFlow::Break(()),
+            ReadItem::Record(record) => logged(&record).map(|event| (record.envelope.key, event)),
+            // The plan has read all up to the position, so this is behind it, or was hurt since.
+            ReadItem::Gap(gap) if gap.first > last => return ControlFlow::Break(()),
+            ReadItem::Gap(gap) => {
+                let message = format!("{} byte {}: {}", gap.segment, gap.offset, gap.explanation);
+                Err(Error::new(ErrorKind::Corrupt, "log.damaged", message))
+            }
+        };
+        match event {
+            Ok((key, event)) => {
+                if let Some(key) = key {
+                    state.remember_key(key, &event);
+                }
+                state.apply(&event);
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                failure = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    failure.map_or(Ok(()), Err)
+}
+
+/// Whether a log is that of the session at its place. A fork that lost the segments it wrote itself looks like the session
+/// it was forked from, and must not be gone on with as that.
+pub(super) fn check_identity(state: &State, place: &SessionPlace) -> Result<()> {
+    let Some(found) = state.summary.session_id.filter(|found| *found != place.id) else { return Ok(()) };
+    let message = format!(
+        "{} holds the log of session {found}: the segments that make it session {} are missing, or it was copied here. It \
+         can be read (`logdump show`), not written",
+        place.dir.display(),
+        place.id
+    );
+    Err(Error::new(ErrorKind::Corrupt, "session.identity", message))
+}
+
+fn exists(id: SessionId) -> Error {
+    Error::new(ErrorKind::Conflict, "session.exists", format!("there is a session {id} already"))
+}
