@@ -22,12 +22,11 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use sessionlog::codec::event::{
-    CompactionTrigger, Effect, Event, FinalStatus, NodeBound, Part, TurnOutcome, UsageRecorded,
+    CompactionTrigger, Effect, Event, FinalStatus, Part, TurnOutcome, UsageRecorded,
 };
-use sessionlog::codec::ids::{CallRef, MessageNo, NodeId, Position, SessionId, Timestamp};
+use sessionlog::codec::ids::{CallRef, MessageNo, NodeId, Position, SessionId};
 use sessionlog::projections::compaction::{Attempt, Policy, Share, SummaryRole};
 use sessionlog::projections::recovery::{Availability, RecoveryState};
 use sessionlog::projections::render::{
@@ -38,28 +37,13 @@ use sessionlog::projections::{EntryBody, Projection, Summary, TreeState, validat
 use sessionlog::session::{CompactionSettings, EventItem, OrphanPolicy, OwedCall};
 use sessionlog::storage::{CrashMode, SimStorage};
 use sessionlog::{
-    CallResult, ChildResult, Clock, Delegated, Delegation, ErrorKind, ForkOptions, ForkPoint, LogOptions,
-    Message, NewSession, Session, Store, StoreOptions, Work,
+    CallResult, ChildResult, Delegated, Delegation, ErrorKind, ForkOptions, ForkPoint, Message, NewSession,
+    Session, Work,
 };
 use support::Rng;
+use support::tree::{bound, open};
 
 const APIS: [Api; 3] = [Api::ChatCompletions, Api::Responses, Api::AnthropicMessages];
-
-#[derive(Debug)]
-struct Ticking(AtomicI64);
-
-impl Clock for Ticking {
-    fn now(&self) -> Timestamp {
-        Timestamp(1_764_500_000_000_000 + self.0.fetch_add(1_000_000, Ordering::Relaxed))
-    }
-}
-
-fn open(storage: &SimStorage) -> Store {
-    let clock = Arc::new(Ticking(AtomicI64::new(0)));
-    let options =
-        StoreOptions { log: LogOptions { segment_len: 2048, fill_len: 512 }, ..StoreOptions::default() };
-    Store::open_on(Arc::new(storage.clone()), clock, "home", options).unwrap()
-}
 
 /// What the tools and agents did, which no crash undoes.
 #[derive(Default)]
@@ -455,11 +439,6 @@ fn first_text(parts: &[Part]) -> String {
         Some(Part::Text(text)) => text.clone(),
         _ => String::new(),
     }
-}
-
-fn bound() -> NodeBound {
-    let (api_mode, candidate, conversation_id, profile_hash) = (None, None, None, None);
-    NodeBound { model: "fake-1".to_owned(), api_mode, candidate, conversation_id, profile_hash }
 }
 
 fn usage() -> UsageRecorded {

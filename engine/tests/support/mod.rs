@@ -4,6 +4,7 @@
 
 pub(crate) mod hooked;
 pub(crate) mod sample;
+pub(crate) mod tree;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
