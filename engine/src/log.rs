@@ -6,6 +6,7 @@
 
 mod commit;
 mod cursor;
+mod erase;
 mod fork;
 mod reader;
 mod recovery;
@@ -16,6 +17,8 @@ mod verify;
 
 pub use commit::{Batch, LogWriter, NewRecord, Ticket};
 pub use cursor::Cursor;
+pub use erase::Erasure;
+pub(crate) use erase::erase;
 pub(crate) use fork::ACTIVE_COPY_MAX;
 pub use fork::{ForkPlan, ForkPoint};
 pub use reader::{Gap, LogReader, ReadItem, TailState};

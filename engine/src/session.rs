@@ -5,6 +5,7 @@ mod branch;
 mod calls;
 mod claims;
 mod compaction;
+mod erasure;
 mod events;
 mod fork;
 mod lifecycle;
@@ -25,6 +26,7 @@ use sessionlog_projections::{ContextMessage, Ledger, Summary, TranscriptEntry, T
 pub use append::Appended;
 pub use calls::RunningCall;
 pub use compaction::CompactionSettings;
+pub use erasure::ChildDeletion;
 pub use events::{EventItem, Undecodable};
 pub use fork::ForkOptions;
 pub use lifecycle::{NewSession, ResumeOptions};

@@ -143,6 +143,7 @@ impl Session {
         let session = Self { store, place, writer, log, state, claims, _lock: lock };
         let mut report = session.take_over(&owner, recovery)?;
         report.rebuilt_views = rebuilt_views;
+        report.erased = session.finish_erasures()?.records;
         session.refresh_views()?;
         Ok((session, report))
     }
@@ -189,6 +190,7 @@ impl Session {
             owed: recovery::plan(&state.recovery, &|_| Availability::Available),
             settled: recovered.steps,
             rebuilt_views: Vec::new(),
+            erased: 0,
         })
     }
 

@@ -40,6 +40,8 @@ pub struct RecoveryReport {
     pub owed: Vec<Step>,
     /// Turns that were open. They are ended as interrupted now.
     pub interrupted_turns: Vec<(NodeId, TurnNo)>,
+    /// Records whose payload was erased now, since the owner before had decided that and did not get to it.
+    pub erased: u64,
     /// Views that did not match the log and were made anew.
     pub rebuilt_views: Vec<String>,
 }
@@ -79,6 +81,9 @@ impl fmt::Display for RecoveryReport {
         }
         for (node, turn) in &self.interrupted_turns {
             writeln!(f, "Turn {turn} of node {node} was interrupted.")?;
+        }
+        if self.erased > 0 {
+            writeln!(f, "{} records that were to be erased are erased now.", self.erased)?;
         }
         for view in &self.rebuilt_views {
             writeln!(f, "{view} did not match the log and was made anew.")?;

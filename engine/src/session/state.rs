@@ -12,6 +12,7 @@ use sessionlog_projections::recovery::RecoveryState;
 use sessionlog_projections::render::Replay;
 use sessionlog_projections::{Ledger, Projection, Summary, TreeState};
 
+use super::erasure::Erasures;
 use super::views::Views;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{LogReader, ReadItem};
@@ -48,6 +49,7 @@ pub(crate) struct State {
     pub(crate) calibration: Calibration,
     pub(crate) running: RunningChildren,
     pub(crate) questions: Questions,
+    pub(crate) erasures: Erasures,
     /// The root's current run, in the host's words.
     pub(crate) run_id: Option<String>,
     /// What was said: only once somebody asks for it.
@@ -66,6 +68,7 @@ impl State {
             calibration: Calibration::default(),
             running: RunningChildren::default(),
             questions: Questions::default(),
+            erasures: Erasures::default(),
             run_id: None,
             content: None,
             keys: HashMap::new(),
@@ -126,6 +129,7 @@ impl State {
         self.calibration.apply(event);
         self.running.apply(event);
         self.questions.apply(event);
+        self.erasures.apply(event);
         if let Event::RunStarted(run) = &event.event
             && event.node == NodeId::ROOT
         {
