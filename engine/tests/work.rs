@@ -104,9 +104,13 @@ fn a_turn_from_its_prompt_to_its_end() {
     assert!(offered(&session).is_empty(), "the model waits for both");
     running.finish(CallResult::succeeded("yes")).unwrap();
     assert_eq!(offered(&session), ["0 model"]);
+    let asking = model(&session);
+    assert!(offered(&session).is_empty(), "the model is not asked twice at once");
+    drop(asking);
     answer(&session, 0);
     assert_eq!(offered(&session), ["0 end turn"]);
     let Some(Work::EndTurn(end)) = session.work().unwrap().pop() else { panic!("no end") };
+    assert!(offered(&session).is_empty());
     end.end().unwrap();
     assert!(offered(&session).is_empty());
 }
