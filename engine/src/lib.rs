@@ -29,6 +29,10 @@
 //! # }
 //! ```
 //!
+//! That is the lower half, for a host that keeps its own loop. The upper half is [`Session::work`]: what is owed next,
+//! derived from the log, as tokens that can be used once and only in order. It runs trees of agents, and it recovers them:
+//! `examples/agent_tree.rs` is a whole host.
+//!
 //! # What a host may rely on
 //!
 //! 1. What [`Session::append`] (and every other method that appends) returned `Ok` for is as durable as the store's
@@ -36,7 +40,8 @@
 //! 2. An append that failed with `Full`, `Invalid` or `Conflict` is not in the log, now or later. After an `Io` of a failed
 //!    sync nobody knows; the session is closed for writing, and resuming it tells.
 //! 3. [`Session::context`] is legal for every provider's pairing rules, whatever happened.
-//! 4. A call that was started is never run again by anybody here. Its outcome is recorded once.
+//! 4. A call that was started is never run again by anybody here, unless its host declared it pure: then once. Its outcome
+//!    is recorded once. A child's end and its parent's result are one frame.
 //! 5. One process owns a session. Readers need nobody's leave.
 //!
 //! # What can fail

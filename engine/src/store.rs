@@ -138,7 +138,9 @@ impl Store {
 
     /// Takes over a session that nobody owns now, however it was left.
     ///
-    /// Durable when it returns: this ownership, and an `unknown` result for each call that was started and not answered.
+    /// Durable when it returns: this ownership, and what of the recovery needs no host: an `unknown` result for each call that
+    /// was started and not answered, results of children that had not reached their parents, the end of children that
+    /// nobody waits for. The rest is what [`Session::work`] offers.
     ///
     /// # Errors
     /// `NotFound` if there is no such session; `Locked` if another process owns it; `Corrupt` if acknowledged data is hurt
