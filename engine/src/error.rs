@@ -109,6 +109,14 @@ impl Error {
         }
     }
 
+    /// A sync that failed, for whatever reason: nobody knows what of it is on disk. So it is never `Full`, after which
+    /// nothing would be.
+    pub(crate) fn sync(path: &Path, error: io::Error) -> Self {
+        let message =
+            format!("syncing {} failed: what was written may or may not be on disk", path.display());
+        Self::with_source(ErrorKind::Io, "storage.sync", message, error)
+    }
+
     /// Bytes that do not decode, with where they stand.
     pub(crate) fn decode(path: &Path, offset: u64, error: DecodeError) -> Self {
         let at = format!("{} from byte {offset}", path.display());

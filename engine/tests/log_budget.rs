@@ -199,9 +199,16 @@ fn a_cut_is_copied_before_it_is_made() {
     open(&storage, options(1 << 20, 0)).unwrap();
     let calls = storage.take_calls();
     let at = |wanted: &dyn Fn(&Call) -> bool| calls.iter().position(wanted).unwrap();
-    let cut = at(&|call| call.kind() == CallKind::SetLen);
+    let cut = at(&|call| call.kind() == CallKind::Rename);
     let copied = at(&|call| call.kind() == CallKind::SyncAll && call.path().starts_with(QUARANTINE));
     let named = at(&|call| call.kind() == CallKind::SyncDir && call.path().ends_with("quarantine"));
     assert!(copied < cut && named < cut);
-    assert!(calls[cut..].iter().any(|call| call.kind() == CallKind::SyncAll && call.path() == path));
+    // The new file is whole before it takes its place, and has it for good afterwards.
+    let written = at(&|call| call.kind() == CallKind::SyncAll && call.path().starts_with(SEGMENTS));
+    assert!(written < cut);
+    assert!(
+        calls[cut..]
+            .iter()
+            .any(|call| call.kind() == CallKind::SyncDir && call.path() == std::path::Path::new(SEGMENTS))
+    );
 }

@@ -18,9 +18,6 @@ use super::segment::{LogDir, SegmentName};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::to_u64;
 
-/// What the new file is called until it is whole.
-const SUFFIX: &str = ".erasing";
-
 /// What an erasure did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Erasure {
@@ -40,7 +37,6 @@ pub struct Erasure {
 /// `Corrupt` if a segment that has to be written anew is hurt: then it stays as it is, since what is hurt in it could not be
 /// told from what was erased; `Full` or `Io` if it can't be written.
 pub(crate) fn erase(dir: &LogDir, positions: &BTreeSet<Position>) -> Result<Erasure> {
-    remove_leftovers(dir)?;
     let mut erasure = Erasure::default();
     let segments = dir.list()?;
     for pair in segments.windows(2) {
@@ -51,7 +47,7 @@ pub(crate) fn erase(dir: &LogDir, positions: &BTreeSet<Position>) -> Result<Eras
         let bytes = dir.read_all(*name)?;
         let (rewritten, records) = without(dir, *name, &bytes, positions)?;
         if records > 0 {
-            replace(dir, *name, &rewritten)?;
+            dir.replace(*name, &rewritten)?;
             erasure.records = erasure.records.saturating_add(records);
             erasure.segments = erasure.segments.saturating_add(1);
         }
@@ -166,38 +162,4 @@ impl Rewriting<'_> {
         let sealed = footer::encode(&mut self.out, salt, next, epoch, &chain, &self.entries);
         Some(sealed.map(|()| (self.out, self.erased)).map_err(Error::from))
     }
-}
-
-/// Puts new bytes in a segment's place, durably.
-fn replace(dir: &LogDir, name: SegmentName, bytes: &[u8]) -> Result<()> {
-    let storage = &dir.storage;
-    let path = dir.segment_path(name);
-    let beside = dir.segments.join(format!("{name}{SUFFIX}"));
-    let file = storage.create_new(&beside).map_err(|e| Error::io("creating", &beside, e))?;
-    let written = file
-        .write_at(bytes, 0)
-        .and_then(|()| file.sync_all())
-        .map_err(|e| Error::io("writing", &beside, e))
-        .and_then(|()| storage.rename(&beside, &path).map_err(|e| Error::io("renaming", &beside, e)));
-    if let Err(error) = written {
-        // Its space is given back; if that fails too, the next erasure does it.
-        drop(storage.remove_file(&beside));
-        return Err(error);
-    }
-    storage.sync_dir(&dir.segments).map_err(|e| Error::io("syncing", &dir.segments, e))
-}
-
-/// Removes what an erasure left that a crash cut off.
-fn remove_leftovers(dir: &LogDir) -> Result<()> {
-    let entries = dir.storage.list(&dir.segments).map_err(|e| Error::io("listing", &dir.segments, e))?;
-    for entry in entries {
-        let is_leftover = entry.name.to_str().is_some_and(|name| {
-            name.strip_suffix(SUFFIX).is_some_and(|name| SegmentName::parse(name).is_some())
-        });
-        if is_leftover {
-            let path = dir.segments.join(entry.name);
-            dir.storage.remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
-        }
-    }
-    Ok(())
 }

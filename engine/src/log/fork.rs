@@ -353,7 +353,7 @@ impl ForkPlan {
             drop(clear(&building));
         })?;
         let parent = target.segments.parent().unwrap_or(&target.segments);
-        storage.sync_dir(parent).map_err(|e| Error::io("syncing", parent, e))?;
+        storage.sync_dir(parent).map_err(|e| Error::sync(parent, e))?;
         self.open(target, options, name, &bytes)
     }
 
@@ -378,7 +378,7 @@ impl ForkPlan {
         frame::encode(&mut bytes, header.salt, &self.end.chain, fields, first.records())?;
         let name = SegmentName(header.first_position);
         write_new(to, name, &bytes)?;
-        to.storage.sync_dir(&to.segments).map_err(|e| Error::io("syncing", &to.segments, e))?;
+        to.storage.sync_dir(&to.segments).map_err(|e| Error::sync(&to.segments, e))?;
         Ok((name, bytes))
     }
 
@@ -474,5 +474,5 @@ fn write_new(dir: &LogDir, name: SegmentName, bytes: &[u8]) -> Result<()> {
     let path = dir.segment_path(name);
     let file = dir.storage.create_new(&path).map_err(|e| Error::io("creating", &path, e))?;
     file.write_at(bytes, 0).map_err(|e| Error::io("writing", &path, e))?;
-    file.sync_all().map_err(|e| Error::io("syncing", &path, e))
+    file.sync_all().map_err(|e| Error::sync(&path, e))
 }

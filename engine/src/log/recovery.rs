@@ -8,6 +8,7 @@
 //! nothing proves that they were ever acknowledged, and damage if something does.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sessionlog_codec::DecodeError;
 use sessionlog_codec::DecodeErrorKind;
@@ -278,18 +279,13 @@ pub struct Recovering {
     dir: LogDir,
     options: LogOptions,
     name: SegmentName,
-    file: std::sync::Arc<dyn StorageFile>,
     bytes: Vec<u8>,
     assessment: Assessment,
     half_created: Option<SegmentName>,
 }
 
 impl Recovering {
-    /// Reads and judges a log. The caller holds its owner's lock. Nothing is changed, but what a crash may have left in
-    /// the system's cache is made durable before it is believed.
-    ///
-    /// One case can't be told: after a sync failed, a system may go on showing bytes that it will never write. What the
-    /// failed writer did not acknowledge may then be taken for durable here, until the machine is started again.
+    /// Reads and judges a log. The caller holds its owner's lock. Nothing is changed.
     ///
     /// # Errors
     /// `NotFound` if there is no log, or its creation did not finish; `Corrupt` if acknowledged data is hurt;
@@ -302,9 +298,6 @@ impl Recovering {
                 return Err(no_log(&dir));
             };
             let path = dir.segment_path(name);
-            let file = dir.open(name, Access::ReadWrite)?;
-            file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
-            dir.storage.sync_dir(&dir.segments).map_err(|e| Error::io("syncing", &dir.segments, e))?;
             let bytes = dir.read_all(name)?;
             match assess(SegmentBytes { bytes: &bytes, witnessed }) {
                 Ok(assessment) => {
@@ -313,7 +306,7 @@ impl Recovering {
                     if assessment.last() == Position::START {
                         return Err(no_log(&dir));
                     }
-                    return Ok(Self { dir, options, name, file, bytes, assessment, half_created });
+                    return Ok(Self { dir, options, name, bytes, assessment, half_created });
                 }
                 Err(HeaderProblem::HalfCreated) if half_created.is_none() => {
                     half_created = Some(name);
@@ -339,44 +332,72 @@ impl Recovering {
         self.assessment.end.chain
     }
 
-    /// Cuts a torn tail (after copying it into quarantine) and opens the log for writing, under the next epoch.
+    /// Opens the log for writing, under the next epoch, without its torn tail (which is kept in quarantine).
     ///
-    /// Durable when it returns: the quarantine copy, the cut.
+    /// What was read is not believed to be on disk. A writer that died may not have synced it; and after a sync that failed,
+    /// a system may go on showing bytes that it will never write, which no later sync of the same file would change. So the
+    /// last segment is written anew, whole, and takes its own place: no byte that was acknowledged is written over. (Where the
+    /// disk has no room for that, it is synced where it is.)
+    ///
+    /// Durable when it returns: the quarantine copy, and every record of the log.
     ///
     /// # Errors
-    /// `Io` or `Full` if the copy can't be kept: then nothing was cut.
+    /// `Io` or `Full` if a copy can't be written: then nothing was cut.
     pub fn finish(self) -> Result<(LogWriter, LogRecovery)> {
-        let Self { dir, options, name, file, bytes, assessment, half_created } = self;
+        let Self { dir, options, name, bytes, assessment, half_created } = self;
         let mut report = LogRecovery {
             last: assessment.last(),
             previous_epoch: assessment.end.epoch,
             cut: None,
             removed: half_created,
         };
+        let epoch = assessment.end.epoch.next().ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "log.epochs", "the log has no epoch left for another owner")
+        })?;
         if let Some(half) = half_created {
             let path = dir.segment_path(half);
             dir.storage.remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
-            dir.storage.sync_dir(&dir.segments).map_err(|e| Error::io("syncing", &dir.segments, e))?;
         }
-        let (end, mut filled) = (to_u64(assessment.end.offset), to_u64(bytes.len()));
         if let Verdict::TornTail(torn) = &assessment.verdict {
             let quarantine = keep(&dir, name, &bytes, torn)?;
             report.cut = Some(Cut { segment: name, tail: torn.clone(), quarantine });
         }
-        // The zeros behind a footer go too, if sealing was cut short: a sealed segment ends with its footer's locator.
-        if report.cut.is_some() || (assessment.state == SegmentState::Sealed && filled > end) {
-            let path = dir.segment_path(name);
-            file.set_len(end).map_err(|e| Error::io("cutting", &path, e))?;
-            file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
-            filled = end;
-        }
-        let epoch = assessment.end.epoch.next().ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, "log.epochs", "the log has no epoch left for another owner")
-        })?;
+        let (file, filled) = made_durable(&dir, name, &bytes, assessment.end.offset)?;
         let tail = Tail::resume(dir, options, name, file, assessment, filled, epoch);
         Ok((LogWriter::new(tail), report))
     }
 }
+
+/// Makes the first `end` bytes of the last segment durable, and all that there is of it. Gives the file and its length.
+fn made_durable(
+    dir: &LogDir,
+    name: SegmentName,
+    bytes: &[u8],
+    end: usize,
+) -> Result<(Arc<dyn StorageFile>, u64)> {
+    let path = dir.segment_path(name);
+    let old = dir.open(name, Access::ReadWrite)?;
+    let whole = bytes.get(..end).unwrap_or(bytes);
+    match dir.replace(name, whole) {
+        Ok(()) => {
+            // An owner that lives on, against all locks, has this file open, and looks behind its own last frame.
+            old.write_at(&REPLACED, to_u64(end)).map_err(|e| Error::io("fencing", &path, e))?;
+            Ok((dir.open(name, Access::ReadWrite)?, to_u64(whole.len())))
+        }
+        Err(error) if error.kind() == ErrorKind::Full => {
+            if bytes.len() > end {
+                old.set_len(to_u64(end)).map_err(|e| Error::io("cutting", &path, e))?;
+            }
+            old.sync_all().map_err(|e| Error::sync(&path, e))?;
+            dir.storage.sync_dir(&dir.segments).map_err(|e| Error::sync(&dir.segments, e))?;
+            Ok((old, to_u64(whole.len())))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What stands behind the last frame of a file that is a segment no more. No frame begins so.
+const REPLACED: [u8; 8] = *b"replaced";
 
 /// Removes what a creation left that did not finish: a single segment without a whole record, whose bytes are kept in
 /// quarantine if it has any. Whether there was one. The caller holds the owner's lock.
@@ -395,7 +416,7 @@ pub(crate) fn remove_unfinished(dir: &LogDir) -> Result<bool> {
     }
     let path = dir.segment_path(name);
     dir.storage.remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
-    dir.storage.sync_dir(&dir.segments).map_err(|e| Error::io("syncing", &dir.segments, e))?;
+    dir.storage.sync_dir(&dir.segments).map_err(|e| Error::sync(&dir.segments, e))?;
     Ok(true)
 }
 
@@ -519,7 +540,7 @@ fn keep(dir: &LogDir, name: SegmentName, bytes: &[u8], torn: &TornTail) -> Resul
     let tail = bytes.get(start..start.saturating_add(len)).unwrap_or_default();
     let parent = dir.quarantine.parent().unwrap_or(&dir.quarantine);
     storage.create_dir(&dir.quarantine).map_err(|e| Error::io("creating", &dir.quarantine, e))?;
-    storage.sync_dir(parent).map_err(|e| Error::io("syncing", parent, e))?;
+    storage.sync_dir(parent).map_err(|e| Error::sync(parent, e))?;
     for attempt in 0..u32::MAX {
         let path = dir.quarantine.join(format!("{name}.{}.{attempt}.torn", torn.offset));
         let file = match storage.create_new(&path) {
@@ -528,8 +549,8 @@ fn keep(dir: &LogDir, name: SegmentName, bytes: &[u8], torn: &TornTail) -> Resul
             Err(error) => return Err(Error::io("creating", &path, error)),
         };
         file.write_at(tail, 0).map_err(|e| Error::io("writing", &path, e))?;
-        file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
-        storage.sync_dir(&dir.quarantine).map_err(|e| Error::io("syncing", &dir.quarantine, e))?;
+        file.sync_all().map_err(|e| Error::sync(&path, e))?;
+        storage.sync_dir(&dir.quarantine).map_err(|e| Error::sync(&dir.quarantine, e))?;
         return Ok(path);
     }
     Err(Error::new(ErrorKind::Io, "log.quarantine", "the quarantine has no name left"))

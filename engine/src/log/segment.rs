@@ -11,6 +11,8 @@ use crate::storage::{Access, EntryKind, Storage, StorageFile};
 
 const SUFFIX: &str = ".seg";
 const DIGITS: usize = 20;
+/// What a segment's new file is called, behind its name, until it is whole.
+const REPLACEMENT: &str = ".new";
 
 /// A segment file's name: the position of its first record in 20 digits, so that names sort as positions do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +89,44 @@ impl LogDir {
         let path = self.segment_path(name);
         let len = file.len().map_err(|e| Error::io("measuring", &path, e))?;
         read_range(&*file, &path, 0, len)
+    }
+}
+
+impl LogDir {
+    /// Puts new bytes in a segment's place: whoever reads it sees the old ones or the new ones. Durable when it returns,
+    /// with every name of the directory. After an error the old ones are there, or the new ones.
+    pub(crate) fn replace(&self, name: SegmentName, bytes: &[u8]) -> Result<()> {
+        self.remove_leftovers()?;
+        let (storage, path) = (&self.storage, self.segment_path(name));
+        let beside = self.segments.join(format!("{name}{REPLACEMENT}"));
+        let file = storage.create_new(&beside).map_err(|e| Error::io("creating", &beside, e))?;
+        let written = file
+            .write_at(bytes, 0)
+            .map_err(|e| Error::io("writing", &beside, e))
+            .and_then(|()| file.sync_all().map_err(|e| Error::sync(&beside, e)))
+            .and_then(|()| storage.rename(&beside, &path).map_err(|e| Error::io("renaming", &beside, e)));
+        if let Err(error) = written {
+            // Its space is given back; if that fails too, the next replacement does it.
+            drop(storage.remove_file(&beside));
+            return Err(error);
+        }
+        storage.sync_dir(&self.segments).map_err(|e| Error::sync(&self.segments, e))
+    }
+
+    /// Removes what replacements left that a crash cut off.
+    fn remove_leftovers(&self) -> Result<()> {
+        let entries =
+            self.storage.list(&self.segments).map_err(|e| Error::io("listing", &self.segments, e))?;
+        for entry in entries {
+            let is_leftover = entry.name.to_str().is_some_and(|name| {
+                name.strip_suffix(REPLACEMENT).is_some_and(|name| SegmentName::parse(name).is_some())
+            });
+            if is_leftover {
+                let path = self.segments.join(entry.name);
+                self.storage.remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
+            }
+        }
+        Ok(())
     }
 }
 

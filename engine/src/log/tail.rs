@@ -304,7 +304,7 @@ impl Tail {
         let path = self.dir.segment_path(self.name);
         self.file.set_len(self.end).map_err(|e| Error::io("cutting", &path, e))?;
         self.filled = self.end;
-        self.file.sync_data().map_err(|e| Error::io("syncing", &path, e))
+        self.file.sync_data().map_err(|e| Error::sync(&path, e))
     }
 
     /// Makes everything written durable. After an error the handle must not be used again: a second sync would say Ok
@@ -313,7 +313,7 @@ impl Tail {
         let last = Position(self.next.0.saturating_sub(1));
         if self.durable < last {
             let path = self.dir.segment_path(self.name);
-            self.file.sync_data().map_err(|e| Error::io("syncing", &path, e))?;
+            self.file.sync_data().map_err(|e| Error::sync(&path, e))?;
             self.durable = last;
         }
         Ok(())
@@ -355,7 +355,7 @@ impl Tail {
             self.cut_to_end().map_err(|_| Failure::Fatal(error.clone()))?;
             return Err(Failure::Rewound(error));
         }
-        self.file.sync_all().map_err(|e| Failure::Fatal(Error::io("syncing", &path, e)))?;
+        self.file.sync_all().map_err(|e| Failure::Fatal(Error::sync(&path, e)))?;
         self.state = SegmentState::Sealed;
         Ok(())
     }
@@ -405,7 +405,7 @@ impl Tail {
             self.check_unchanged().map_err(Failure::into_error)?;
             let path = self.dir.segment_path(self.name);
             self.file.set_len(self.end).map_err(|e| Error::io("cutting", &path, e))?;
-            self.file.sync_all().map_err(|e| Error::io("syncing", &path, e))?;
+            self.file.sync_all().map_err(|e| Error::sync(&path, e))?;
             self.filled = self.end;
         }
         Ok(())
@@ -423,9 +423,9 @@ fn write_header(
     let path = dir.segment_path(name);
     let written = file.write_at(&header.encode(), 0);
     written.map_err(|e| Failure::Rewound(Error::io("writing", &path, e)))?;
-    file.sync_all().map_err(|e| Failure::Fatal(Error::io("syncing", &path, e)))?;
+    file.sync_all().map_err(|e| Failure::Fatal(Error::sync(&path, e)))?;
     let named = dir.storage.sync_dir(&dir.segments);
-    named.map_err(|e| Failure::Fatal(Error::io("syncing", &dir.segments, e)))
+    named.map_err(|e| Failure::Fatal(Error::sync(&dir.segments, e)))
 }
 
 fn fenced(path: &Path, offset: u64) -> Error {

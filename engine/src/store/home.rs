@@ -67,7 +67,7 @@ impl Home {
                 Err(error) => return Err(Error::io("creating", &marker, error)),
             };
             file.write_at(MARKER_TEXT.as_bytes(), 0).map_err(|e| Error::io("writing", &marker, e))?;
-            file.sync_all().map_err(|e| Error::io("syncing", &marker, e))?;
+            file.sync_all().map_err(|e| Error::sync(&marker, e))?;
             home.sync(root)?;
         } else {
             home.check_ours()?;
@@ -118,7 +118,7 @@ impl Home {
     }
 
     fn sync(&self, dir: &Path) -> Result<()> {
-        self.storage.sync_dir(dir).map_err(|e| Error::io("syncing", dir, e))
+        self.storage.sync_dir(dir).map_err(|e| Error::sync(dir, e))
     }
 
     /// Creates a directory below the root, durably, and refuses to go through anything that is not a directory.
@@ -183,7 +183,7 @@ impl Home {
         match self.storage.create_new(&path_file) {
             Ok(file) => {
                 file.write_at(workspace_path, 0).map_err(|e| Error::io("writing", &path_file, e))?;
-                file.sync_all().map_err(|e| Error::io("syncing", &path_file, e))?;
+                file.sync_all().map_err(|e| Error::sync(&path_file, e))?;
                 self.sync(&workspace_dir)?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -232,7 +232,7 @@ fn create_missing(storage: &Arc<dyn Storage>, dir: &Path) -> Result<()> {
         storage.create_dir(ancestor).map_err(|e| Error::io("creating", ancestor, e))?;
         let parent = ancestor.parent().unwrap_or(ancestor);
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        storage.sync_dir(parent).map_err(|e| Error::io("syncing", parent, e))?;
+        storage.sync_dir(parent).map_err(|e| Error::sync(parent, e))?;
     }
     Ok(())
 }

@@ -21,11 +21,15 @@ pub(crate) fn open(storage: &SimStorage) -> Store {
     open_with(storage, StoreOptions::default())
 }
 
-/// A store with small files and a clock of its own.
 pub(crate) fn open_with(storage: &SimStorage, options: StoreOptions) -> Store {
+    try_open_with(storage, options).unwrap()
+}
+
+/// A store with small files and a clock of its own.
+pub(crate) fn try_open_with(storage: &SimStorage, options: StoreOptions) -> sessionlog::Result<Store> {
     let clock = Arc::new(Ticking(AtomicI64::new(0)));
     let options = StoreOptions { log: LogOptions { segment_len: 2048, fill_len: 512 }, ..options };
-    Store::open_on(Arc::new(storage.clone()), clock, "home", options).unwrap()
+    Store::open_on(Arc::new(storage.clone()), clock, "home", options)
 }
 
 /// A session that can crash.
