@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use sessionlog_codec::event::LoggedEvent;
-use sessionlog_codec::ids::{Position, SessionId};
+use sessionlog_codec::event::{Event, LoggedEvent};
+use sessionlog_codec::ids::{Epoch, Position, SessionId};
 use sessionlog_projections::views::{Dialect, MetaExtra, Pieces, Rendered, TranscriptRenderer, cost, meta};
 use sessionlog_projections::{Status, Summary};
 
@@ -35,6 +35,9 @@ struct Remembered {
     dialect: String,
     /// The last event that is in the file.
     position: Position,
+    /// The ownership that wrote the file. A later one may have found less of the log than this one had written.
+    #[serde(default)]
+    epoch: Epoch,
     /// The file's length.
     bytes: u64,
     /// The BLAKE3 hash of the whole file, in hexadecimal.
@@ -59,6 +62,7 @@ pub(crate) struct Views {
     dir: PathBuf,
     renderer: TranscriptRenderer,
     position: Position,
+    epoch: Epoch,
     bytes: u64,
     hasher: blake3::Hasher,
     pending: String,
@@ -82,6 +86,7 @@ impl Views {
             dir,
             renderer: TranscriptRenderer::new(dialect, session_id),
             position: Position::START,
+            epoch: Epoch(0),
             bytes: 0,
             hasher: blake3::Hasher::new(),
             pending: String::new(),
@@ -111,6 +116,7 @@ impl Views {
                 Some(hasher) if hasher.finalize().to_hex().as_str() == remembered.blake3 => {
                     views.renderer = remembered.renderer;
                     views.position = remembered.position;
+                    views.epoch = remembered.epoch;
                     views.bytes = remembered.bytes;
                     views.hasher = hasher;
                     views.matching = Match::Yes;
@@ -138,6 +144,14 @@ impl Views {
 
     /// Renders an event that is behind what the file has. Called with each append, so it does no I/O.
     pub(crate) fn apply(&mut self, event: &LoggedEvent) {
+        if let Event::SessionOpened(opened) = &event.event
+            && opened.epoch > self.epoch
+        {
+            self.epoch = opened.epoch;
+            if event.position <= self.position {
+                self.matching = Match::No("what it shows was lost before it was durable");
+            }
+        }
         if self.policy != ViewPolicy::Keep || self.matching != Match::Yes || event.position <= self.position {
             return;
         }
@@ -184,6 +198,7 @@ impl Views {
         let remembered = Remembered {
             dialect: self.dialect.to_string(),
             position: self.position,
+            epoch: self.epoch,
             bytes: self.bytes,
             blake3: self.hasher.finalize().to_hex().to_string(),
             renderer: self.renderer.clone(),
