@@ -31,6 +31,7 @@ mod replay;
 mod replay_item;
 mod responses;
 mod rules;
+mod words;
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,11 +1,16 @@
 //! The command line.
 
+mod trees;
+
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use sessionlog::codec::ids::{KindNo, Position};
 use sessionlog::codec::registry::{EVENTS, kind_named};
 use sessionlog::projections::Status;
+use sessionlog::projections::render::Api;
+
+pub use trees::{OutcomeArg, PlanArgs, ResolveArgs, RewindArgs, TreeArgs};
 
 const EXIT_CODES: &str = "\
 Exit codes (of several, the greatest):
@@ -75,6 +80,14 @@ pub enum Command {
     Context(ContextArgs),
     /// Show the tool calls that have no result
     OpenCalls(OpenCallsArgs),
+    /// Show the conversations of a session as a tree: who delegated what to whom, and how far each got
+    Tree(TreeArgs),
+    /// Show what is to be done to go on with a session, without doing it
+    Plan(PlanArgs),
+    /// Say what became of a call whose outcome is unknown; without a call, list those there are
+    Resolve(ResolveArgs),
+    /// Take a conversation back to an earlier place, or undo that; nothing is removed
+    Rewind(RewindArgs),
     /// Show a session's numbers: owner, counts, tokens, cost, files
     Stat(StatArgs),
     /// Check sessions from their bytes to their laws, and say what to do about what is found
@@ -83,7 +96,7 @@ pub enum Command {
     Export(ExportArgs),
     /// Bring in sessions of other agents (Claude Code, recursive)
     Import(ImportArgs),
-    /// Play through a crash: record a session, kill its process, resume it
+    /// Play through a crash: record a tree of agents, kill its process, resume it
     Demo(DemoArgs),
 }
 
@@ -171,10 +184,24 @@ pub struct EventsArgs {
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "Examples:
   logdump context 0197b4a2
-  logdump context 0197b4a2 --at 1200 --json")]
+  logdump context 0197b4a2 --at 1200 --json
+  logdump context 0197b4a2 --node 3
+  logdump context 0197b4a2 --render anthropic | jq '.messages | length'
+
+With --render, what was left out or changed for the provider is said on standard error, and is in the JSON. \
+Exit code 3 if the provider would refuse the request, which is a mistake of sessionlog.")]
 pub struct ContextArgs {
     /// The session
     pub id: String,
+    /// The conversation of it: its number in `logdump tree`, or the beginning of its invocation id
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    /// Print the messages of a provider's request: chat, responses or anthropic
+    #[arg(long, value_name = "API")]
+    pub render: Option<Api>,
+    /// The model that the request is for [default: the one that spoke last]
+    #[arg(long, value_name = "MODEL", requires = "render")]
+    pub model: Option<String>,
     /// As it was at this position of the log
     #[arg(long, value_name = "POSITION", value_parser = parse_position)]
     pub at: Option<Position>,
@@ -271,7 +298,7 @@ pub struct DemoArgs {
     #[arg(long)]
     pub keep: bool,
     /// Be the agent that is killed: in the demo's child process only
-    #[arg(long, hide = true, value_name = "HOME")]
+    #[arg(long, hide = true, value_name = "DIR")]
     pub agent: Option<PathBuf>,
 }
 

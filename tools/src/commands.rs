@@ -8,9 +8,15 @@ pub mod health;
 pub mod import;
 pub mod ls;
 pub mod open_calls;
+pub mod plan;
+pub mod render;
+pub mod resolve;
+pub mod rewind;
 pub mod show;
 pub mod stat;
+pub mod tree;
 pub mod verify;
+pub mod whole;
 
 use sessionlog::projections::Status;
 use sessionlog::{SessionKind, SessionReader, SessionRow, StoreReader};

@@ -21,8 +21,20 @@ use sessionlog::codec::registry::kind;
 
 /// Runs every reading command on a session, asserts the exit code of each, and that it printed something.
 fn all_exit(home: &Path, id: &str, code: i32) {
-    let lines =
-        ["ls", "show {}", "events {}", "context {}", "open-calls {}", "stat {}", "verify", "verify {}"];
+    let lines = [
+        "ls",
+        "show {}",
+        "events {}",
+        "context {}",
+        "open-calls {}",
+        "tree {}",
+        "plan {}",
+        "resolve {}",
+        "rewind {} --branches",
+        "stat {}",
+        "verify",
+        "verify {}",
+    ];
     let exports = ["seed", "recursive", "jsonl", "markdown"].map(|it| format!("export {{}} --format {it}"));
     let before = snapshot(home);
     for line in lines.iter().map(|line| (*line).to_owned()).chain(exports) {
@@ -178,6 +190,11 @@ fn a_torn_tail_is_repairable_unless_its_owner_lives() {
     let shown = logdump(&copy, &["show", &id, "--json"]).exits(2).json();
     assert_eq!(shown["messages"].as_array().unwrap().len(), 6);
     assert_eq!(shown["health"]["tail"]["state"], "torn");
+
+    // Whoever opens the session repairs it.
+    logdump(&copy, &["rewind", &id, "--to-start", "--dry-run"]).exits(2);
+    logdump(&copy, &["rewind", &id, "--to-start"]).exits(0);
+    logdump(&copy, &["verify", &id]).exits(0);
 
     // The same bytes while the owner lives are an append under way.
     tear(&home.path(), &id, at);

@@ -1,15 +1,15 @@
 //! `logdump context`: what the model is sent.
 
-use std::ops::ControlFlow;
-
 use serde_json::{Value, json};
-use sessionlog::codec::ids::Position;
+use sessionlog::StoreReader;
+use sessionlog::codec::ids::{NodeId, Position};
 use sessionlog::projections::views::context_message_json;
-use sessionlog::projections::{ContextMessage, Projection, TreeState, validate_pairing};
-use sessionlog::session::EventItem;
+use sessionlog::projections::{ContextMessage, validate_pairing};
 
 use super::Selected;
 use super::health::Health;
+use super::render::Request;
+use super::whole::Whole;
 use crate::args::ContextArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::message_text::Messages;
@@ -18,33 +18,42 @@ use crate::output::{Context, Format, Paint, SCHEMA_VERSION};
 /// Runs the command.
 ///
 /// # Errors
-/// `Usage` if `id` names nothing; else if the log or the output fails.
+/// `Usage` if `id` or the node names nothing; else if the log or the output fails.
 pub fn run(args: &ContextArgs, context: &Context) -> Result<Exit, Failure> {
-    let selected = Selected::find(&context.reader()?, &args.id)?;
-    let until = args.at.unwrap_or(Position(u64::MAX));
-    let mut tree = TreeState::default();
-    let mut last = Position::START;
-    let health = Health::read(&selected.reader, Position(1), &mut |item| {
-        if let EventItem::Event(event) = item {
-            if event.position > until {
-                return Ok(ControlFlow::Break(()));
-            }
-            last = event.position;
-            tree.apply(event);
+    let store = context.reader()?;
+    let mut selected = Selected::find(&store, &args.id)?;
+    let whole = Whole::read(&selected.reader, args.at)?;
+    let node = whole.node(&selected, args.node.as_deref())?;
+    select(&store, &mut selected, node);
+    let messages = whole.tree.context(node);
+    let mut exit = match (args.render, context.format()) {
+        (Some(api), _) => {
+            Request::new(&whole, node, &messages, api, args.model.clone()).show(context, &selected, &whole)?
         }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    let messages = tree.context(selected.row.node);
-    match context.format() {
-        Format::Human => human(args, context, &selected, &messages, last)?,
-        Format::Json => context.json(&as_json(&selected, &messages, last, &health))?,
-    }
-    let mut exit = health.tell(context, &selected.row.id);
+        (None, Format::Human) => human(args, context, &selected, &messages, whole.last)?,
+        (None, Format::Json) => {
+            context.json(&as_json(&selected, &messages, whole.last, &whole.health))?;
+            Exit::Clean
+        }
+    };
+    exit = exit.max(whole.health.tell(context, &selected.row.id));
     if let Err(error) = validate_pairing(&messages) {
         context.warn(&format!("a provider would refuse this context: {error}"));
         exit = exit.max(Exit::Lost);
     }
     Ok(exit)
+}
+
+/// Selects another conversation of the same session. One that the listing does not know keeps what is shown of it.
+fn select(store: &StoreReader, selected: &mut Selected, node: NodeId) {
+    if node == selected.row.node {
+        return;
+    }
+    let row = store.rows(selected.reader.place().clone()).into_iter().find(|row| row.node == node);
+    match row {
+        Some(row) => selected.row = row,
+        None => selected.row.node = node,
+    }
 }
 
 fn human(
@@ -53,14 +62,15 @@ fn human(
     selected: &Selected,
     messages: &[ContextMessage],
     last: Position,
-) -> Result<(), Failure> {
+) -> Result<Exit, Failure> {
     selected.heading(context)?;
     let count = messages.len();
     let what = format!("{count} messages for the model, as of position {last}");
     context.line(&context.paint(Paint::Dim, &what))?;
     context.line("")?;
     let writer = Messages::new(context, args.detail);
-    messages.iter().try_for_each(|message| writer.context_message(message))
+    messages.iter().try_for_each(|message| writer.context_message(message))?;
+    Ok(Exit::Clean)
 }
 
 fn as_json(selected: &Selected, messages: &[ContextMessage], last: Position, health: &Health) -> Value {

@@ -1,26 +1,35 @@
-//! `demo`: a session is recorded by a child process, which is killed in the middle of a tool call; then it is resumed.
+//! `demo`: a tree of agents is recorded by a child process, which is killed in the middle of a tool call; then the
+//! session is resumed and goes on to its end.
 //!
 //! Nothing in it is acted: the child is this program, the signal is SIGKILL, and what is printed afterwards is read from
 //! the store that the child left.
 
-use std::io::{BufRead, BufReader, Write};
+mod agent;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use serde_json::json;
-use sessionlog::codec::event::{Effect, FinalStatus, Part, Role, TurnOutcome, Usage};
-use sessionlog::codec::ids::{NodeId, Position, SessionId};
+use serde_json::{Value, json};
+use sessionlog::codec::event::{Part, Role};
+use sessionlog::codec::ids::{NodeId, SessionId};
 use sessionlog::projections::views::context_message_json;
-use sessionlog::projections::{ContextMessage, ContextOrigin, validate_pairing};
-use sessionlog::{CallResult, Message, NewSession, RecoveryReport, Session, Store, StoreReader};
+use sessionlog::projections::{ContextMessage, ContextOrigin, OpenCall, validate_pairing};
+use sessionlog::{RecoveryReport, SessionReader, Store, StoreReader};
 
+use self::agent::{IN_THE_MIDDLE, Place};
+use super::plan::{self, Planned};
+use super::tree::{self, Row};
+use super::whole::Whole;
 use crate::args::DemoArgs;
 use crate::exit::{Exit, Failure};
+use crate::output::event_text::cut_safe;
 use crate::output::safe::safe;
 use crate::output::{Context, Format, Paint, SCHEMA_VERSION};
 
-/// What the child says when it is where it should be killed.
-const IN_THE_MIDDLE: &str = "in the middle of a tool call";
+/// The conversation that is killed in the middle of a call.
+const KILLED: NodeId = NodeId(1);
 
 /// Plays the demo.
 ///
@@ -28,44 +37,9 @@ const IN_THE_MIDDLE: &str = "in the middle of a tool call";
 /// If the store can't be written, or the child does not get to its tool call.
 pub fn run(args: &DemoArgs, context: &Context) -> Result<Exit, Failure> {
     match &args.agent {
-        Some(home) => agent(home),
+        Some(dir) => agent::record(dir),
         None => play(args, context),
     }
-}
-
-/// The agent: records until it is killed.
-fn agent(home: &Path) -> Result<Exit, Failure> {
-    let store = Store::open(home)?;
-    let workspace = std::env::current_dir().map_err(|e| Failure::io("finding the working directory", &e))?;
-    let session = store.create(workspace, NewSession::new("Ship the fix").model("demo-model"))?;
-    say(&format!("session {}", session.id()))?;
-    session.append(Message::system("You are a careful agent."))?;
-    say("the system prompt")?;
-    session.start_turn()?;
-    session.append(Message::user("Fix the failing test, then deploy."))?;
-    say("the person's prompt")?;
-    let answer = Message::assistant("I will look at the test and deploy the fix.")
-        .call("call_1", "read_file", r#"{"path":"tests/login.rs"}"#)
-        .call("call_2", "deploy", r#"{"target":"production"}"#)
-        .call("call_3", "notify", r##"{"channel":"#releases"}"##)
-        .model("demo-model")
-        .usage(Usage { input: 812, cache_read: 4096, cache_write: 0, output: 96, reasoning: 0 });
-    let asked = session.append(answer)?;
-    say("the model's answer, with three tool calls")?;
-    let read = session.start_call(asked.call(0), Effect::Pure)?;
-    read.finish(CallResult::succeeded("assert_eq!(login(\"ada\"), Ok(()));"))?;
-    say("the result of read_file")?;
-    let _deploying = session.start_call(asked.call(1), Effect::External)?;
-    say("that deploy is about to run")?;
-    say(IN_THE_MIDDLE)?;
-    loop {
-        std::thread::park();
-    }
-}
-
-fn say(what: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{what}").and_then(|()| stdout.flush()).map_err(Failure::from)
 }
 
 /// What the child got acknowledged before it was killed.
@@ -74,49 +48,88 @@ struct Recorded {
     acknowledged: Vec<String>,
 }
 
+/// The session at one moment, as a reader that takes no lock sees it.
+struct Seen {
+    status: &'static str,
+    messages: u64,
+    tree: Vec<Row>,
+    plan: Vec<Planned>,
+}
+
+/// All that is shown in the end.
+struct Played {
+    home: PathBuf,
+    recorded: Recorded,
+    before: Seen,
+    report: RecoveryReport,
+    resumed: BTreeMap<NodeId, Vec<ContextMessage>>,
+    work: Vec<String>,
+    after: Seen,
+    effects: BTreeMap<String, u64>,
+}
+
 fn play(args: &DemoArgs, context: &Context) -> Result<Exit, Failure> {
-    let home = new_home()?;
-    let played = play_in(&home, context);
+    let dir = new_dir()?;
+    let played = play_in(&dir);
     if args.keep {
+        let home = Place::new(&dir).home();
         context.note(&format!("the demo's home is kept: logdump --home {} ls", home.display()));
     } else {
-        std::fs::remove_dir_all(&home).map_err(|e| Failure::io("removing the demo's home", &e))?;
+        std::fs::remove_dir_all(&dir).map_err(|e| Failure::io("removing the demo's home", &e))?;
     }
-    played
-}
-
-/// A directory of its own for each run.
-fn new_home() -> Result<PathBuf, Failure> {
-    let base = std::env::temp_dir();
-    let home = base.join(format!("sessionlog-demo-{}", sessionlog::new_session_id()));
-    std::fs::create_dir(&home).map_err(|e| Failure::io("creating the demo's home", &e))?;
-    Ok(home)
-}
-
-fn play_in(home: &Path, context: &Context) -> Result<Exit, Failure> {
-    let recorded = record_and_kill(home)?;
-    let reader = StoreReader::open(home)?.session(recorded.session)?;
-    let summary = reader.summary()?;
-    let before = (reader.status(&summary).word(), summary.messages);
-    let (session, report) = Store::open(home)?.resume(recorded.session)?;
-    let resumed = session.context()?;
-    validate_pairing(&resumed).map_err(|e| Failure::new(Exit::Lost, "demo.context", e.to_string()))?;
-    go_on(session)?;
-    let end = reader.tree(Position(u64::MAX))?.context(NodeId::ROOT);
-    let status = reader.status(&reader.summary()?).word();
-    if context.format() == Format::Json {
-        return print_json(home, &recorded, before, &report, &resumed, status, context);
+    let played = played?;
+    match context.format() {
+        Format::Human => print(&played, context)?,
+        Format::Json => context.json(&as_json(&played))?,
     }
-    print(&recorded, before, &report, &resumed, end.len(), status, context)?;
     Ok(Exit::Clean)
 }
 
+/// A directory of its own for each run.
+fn new_dir() -> Result<PathBuf, Failure> {
+    let dir = std::env::temp_dir().join(format!("sessionlog-demo-{}", sessionlog::new_session_id()));
+    std::fs::create_dir(&dir).map_err(|e| Failure::io("creating the demo's home", &e))?;
+    Ok(dir)
+}
+
+fn play_in(dir: &Path) -> Result<Played, Failure> {
+    let place = Place::new(dir);
+    let home = place.home();
+    let recorded = record_and_kill(dir)?;
+    let reader = StoreReader::open(&home)?.session(recorded.session)?;
+    let before = look(&reader)?;
+    let (session, report) = Store::open(&home)?.resume(recorded.session)?;
+    let nodes = before.tree.iter().map(|row| row.node);
+    let resumed =
+        session.with_tree(|tree| nodes.map(|node| (node, tree.context(node))).collect::<BTreeMap<_, _>>())?;
+    for context in resumed.values() {
+        validate_pairing(context).map_err(|e| Failure::new(Exit::Lost, "demo.context", e.to_string()))?;
+    }
+    let work = agent::go_on(session, &place)?;
+    let (after, effects) = (look(&reader)?, place.done()?);
+    if let Some((what, times)) = effects.iter().find(|(_, times)| **times > 1) {
+        let message = format!("`{what}` was done {times} times: it should have been done once");
+        return Err(Failure::new(Exit::Lost, "demo.twice", message));
+    }
+    Ok(Played { home, recorded, before, report, resumed, work, after, effects })
+}
+
+fn look(reader: &SessionReader) -> Result<Seen, Failure> {
+    let whole = Whole::read(reader, None)?;
+    Ok(Seen {
+        status: reader.status(&whole.summary).word(),
+        messages: whole.summary.messages,
+        tree: tree::rows(&whole, reader.liveness()),
+        plan: plan::planned(&whole),
+    })
+}
+
 /// Runs the agent in a child process and kills it in the middle of its tool call.
-fn record_and_kill(home: &Path) -> Result<Recorded, Failure> {
+fn record_and_kill(dir: &Path) -> Result<Recorded, Failure> {
     let program = std::env::current_exe().map_err(|e| Failure::io("finding this program", &e))?;
     let mut child = Command::new(program)
         .args(["demo", "--agent"])
-        .arg(home)
+        .arg(dir)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -146,50 +159,32 @@ fn follow(child: &mut Child) -> Result<Recorded, Failure> {
     Err(not_there("its tool call"))
 }
 
-/// The resumed agent does what is safe and ends the work.
-fn go_on(session: Session) -> Result<(), Failure> {
-    session.start_turn()?;
-    for open in session.open_calls()? {
-        session.finish_call(
-            open.call,
-            CallResult::not_started("Not run: the deployment has to be checked first."),
-        )?;
-    }
-    session
-        .append(Message::assistant("I don't know whether the deployment happened, so I checked: it did."))?;
-    session.end_turn(TurnOutcome::Completed)?;
-    session.finish(FinalStatus::Completed)?;
-    Ok(())
-}
-
-fn print(
-    recorded: &Recorded,
-    (status_before, messages): (&str, u64),
-    report: &RecoveryReport,
-    resumed: &[ContextMessage],
-    end: usize,
-    status: &str,
-    context: &Context,
-) -> Result<(), Failure> {
+fn print(played: &Played, context: &Context) -> Result<(), Failure> {
+    let Played { recorded, before, report, resumed, work, after, effects, .. } = played;
     let heading = |text: &str| context.line(&context.paint(Paint::Heading, text));
-    heading("An agent recorded a session. Each of these was acknowledged, so it was on disk:")?;
-    for what in &recorded.acknowledged {
-        context.line(&format!("  {what}"))?;
-    }
-    heading("\nThen it was killed (SIGKILL) while `deploy` was running. A reader that takes no lock says:")?;
-    context.line(&format!("  session {}: {status_before}, {messages} messages", recorded.session))?;
-    heading("\nIt was resumed. The recovery report:")?;
-    for line in report.to_string().lines() {
-        context.line(&format!("  {}", safe(line)))?;
-    }
+    let list = |lines: &[String]| lines.iter().try_for_each(|line| context.line(&format!("  {line}")));
+    let cut = |text: &String| cut_safe(text, 110);
+    heading("A tree of agents recorded a session. Each of these was acknowledged, so it was on disk:")?;
+    list(&recorded.acknowledged.iter().map(cut).collect::<Vec<_>>())?;
     heading(
-        "\nThe context for the model, legal for every provider: each call has exactly one result, in call order:",
+        "\nThen it was killed (SIGKILL) while `deploy` was running and the oracle thinking. `logdump tree` says:",
     )?;
-    for message in resumed {
-        context.line(&format!("  {}", describe(message)))?;
-    }
-    heading("\nThe resumed agent went on:")?;
-    context.line(&format!("  {status}, {end} messages in the context, `deploy` was not run a second time"))
+    list(&tree::lines(&before.tree))?;
+    heading("\n`logdump plan`, which takes no lock and changes nothing, says what is to be done:")?;
+    list(&plan::lines(&before.plan))?;
+    heading("\nIt was resumed. The recovery report:")?;
+    list(&report.to_string().lines().map(|line| safe(line).into_owned()).collect::<Vec<_>>())?;
+    heading("\nThe context for node 1's model, legal for every provider: exactly one result for each call:")?;
+    list(&resumed.get(&KILLED).into_iter().flatten().map(describe).collect::<Vec<_>>())?;
+    heading(
+        "\nThe resumed host took what the session was owed, one by one, the deepest conversation first:",
+    )?;
+    list(&work.iter().map(cut).collect::<Vec<_>>())?;
+    heading(&format!("\nThe session is {}. Its tree:", after.status))?;
+    list(&tree::lines(&after.tree))?;
+    heading("\nWhat was done to the world, before and after the kill, counted outside of the log:")?;
+    let done: Vec<String> = effects.iter().map(|(what, times)| format!("{} {times}x", safe(what))).collect();
+    context.line(&format!("  {}: nothing was done twice", done.join(", ")))
 }
 
 fn describe(message: &ContextMessage) -> String {
@@ -208,36 +203,36 @@ fn describe(message: &ContextMessage) -> String {
     let calls = if calls.is_empty() { String::new() } else { format!(" -> calls {}", calls.join(", ")) };
     let answers = message.tool_call_id.as_deref().map(|id| format!(" {id}")).unwrap_or_default();
     let made_up = if matches!(message.origin, ContextOrigin::Synthetic(_)) { " (not recorded)" } else { "" };
-    safe(&format!("{role}{answers}{made_up}: {}{calls}", text.join(" "))).into_owned()
+    cut_safe(&format!("{role}{answers}{made_up}: {}{calls}", text.join(" ")), 110)
 }
 
-fn print_json(
-    home: &Path,
-    recorded: &Recorded,
-    (status_before, messages): (&str, u64),
-    report: &RecoveryReport,
-    resumed: &[ContextMessage],
-    status: &str,
-    context: &Context,
-) -> Result<Exit, Failure> {
-    let names = |calls: &[sessionlog::projections::OpenCall]| -> Vec<_> {
+fn as_json(played: &Played) -> Value {
+    let Played { home, recorded, before, report, resumed, work, after, effects } = played;
+    let names = |calls: &[OpenCall]| -> Vec<_> {
         calls.iter().map(|call| json!({"id": call.call_id, "name": call.name})).collect()
     };
-    context.json(&json!({
+    let tree = |seen: &Seen| seen.tree.iter().map(tree::row_json).collect::<Vec<_>>();
+    let root = resumed.get(&NodeId::ROOT).into_iter().flatten();
+    json!({
         "schema_version": SCHEMA_VERSION,
         "home": home.display().to_string(),
         "session": recorded.session.to_string(),
         "acknowledged": recorded.acknowledged,
-        "after_kill": {"status": status_before, "messages": messages},
+        "after_kill": {"status": before.status, "messages": before.messages, "tree": tree(before)},
+        "plan": before.plan.iter().map(plan::step_json).collect::<Vec<_>>(),
         "recovery": {
             "epoch": report.epoch.0,
             "last": report.last.0,
             "unknown_calls": names(&report.unknown_calls),
             "not_started_calls": names(&report.not_started_calls),
+            "settled": report.settled.iter().map(|step| step.word()).collect::<Vec<_>>(),
+            "owed": report.owed.iter().map(|step| step.word()).collect::<Vec<_>>(),
             "text": report.to_string(),
         },
-        "context": resumed.iter().map(context_message_json).collect::<Vec<_>>(),
-        "status": status,
-    }))?;
-    Ok(Exit::Clean)
+        "context": root.map(context_message_json).collect::<Vec<_>>(),
+        "work": work,
+        "tree": tree(after),
+        "effects": effects,
+        "status": after.status,
+    })
 }

@@ -71,7 +71,9 @@ fn known(event: &Event) -> Option<String> {
     Some(text)
 }
 
-fn message(it: &MessageAppended) -> String {
+/// A message on one line: its number, who says it, its first words, the tools that it calls.
+#[must_use]
+pub fn message(it: &MessageAppended) -> String {
     let text = first_text(&it.parts);
     format!("#{} {} {text}{}", it.message_no, role_word(it.role), calls(&it.tool_calls))
 }
@@ -98,7 +100,8 @@ fn first_text(parts: &[Part]) -> String {
 }
 
 /// The first line that says something, in quotes.
-fn quoted(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     format!("“{}”", cut_safe(line, 60))
 }
@@ -107,8 +110,9 @@ fn short(text: &str) -> String {
     cut_safe(text, 40)
 }
 
-/// Escaping makes text longer, so no more is escaped than can be shown.
-fn cut_safe(text: &str, columns: usize) -> String {
+/// Text on one line, safe for a terminal, cut. Escaping makes text longer, so no more is escaped than can be shown.
+#[must_use]
+pub fn cut_safe(text: &str, columns: usize) -> String {
     let begin: String = text.chars().take(columns.saturating_add(1)).collect();
     cut(&safe(&begin), columns)
 }
