@@ -22,6 +22,7 @@ mod execution;
 mod frames;
 mod library;
 mod survey;
+mod take_over;
 mod words;
 
 use std::cmp::Reverse;
@@ -35,6 +36,7 @@ pub use self::execution::{Execution, ExecutionStanding, Executions};
 pub use self::frames::{events, settlement};
 use self::library::LibraryWork;
 use self::survey::Survey;
+pub use self::take_over::{TakeOver, open_turns};
 use crate::Projection;
 use crate::delegation::{Binding, Delegations, Waits};
 use crate::ledger::{Ledger, OpenCall, OpenState};

@@ -10,7 +10,7 @@ use sessionlog::codec::registry::{EVENTS, kind_named};
 use sessionlog::projections::Status;
 use sessionlog::projections::render::Api;
 
-pub use trees::{OutcomeArg, PlanArgs, ResolveArgs, RewindArgs, TreeArgs};
+pub use trees::{ForkArgs, OutcomeArg, PlanArgs, ResolveArgs, RewindArgs, TreeArgs};
 
 const EXIT_CODES: &str = "\
 Exit codes (of several, the greatest):
@@ -88,6 +88,8 @@ pub enum Command {
     Resolve(ResolveArgs),
     /// Take a conversation back to an earlier place, or undo that; nothing is removed
     Rewind(RewindArgs),
+    /// Begin a new session with the history of another one, up to any position
+    Fork(ForkArgs),
     /// Show a session's numbers: owner, counts, tokens, cost, files
     Stat(StatArgs),
     /// Check sessions from their bytes to their laws, and say what to do about what is found

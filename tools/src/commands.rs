@@ -4,6 +4,7 @@ pub mod context;
 pub mod demo;
 pub mod events;
 pub mod export;
+pub mod fork;
 pub mod health;
 pub mod import;
 pub mod ls;

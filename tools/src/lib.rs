@@ -2,7 +2,7 @@
 //!
 //! # What it promises
 //! - Reading takes no lock and changes no byte, also while an agent works, also on a home that is mounted read-only.
-//! - `import`, `resolve` and `rewind` are the commands that append to a session; each has a `--dry-run` that does not.
+//! - `import`, `resolve`, `rewind` and `fork` are the commands that write; each has a `--dry-run` that does not.
 //! - Data goes to standard output, everything said about it to standard error.
 //! - What is hurt is named, and all the rest is shown.
 //! - Content reaches a terminal without control characters: see [`output::safe`].
@@ -68,6 +68,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {
         Command::Plan(args) => commands::plan::run(args, context),
         Command::Resolve(args) => commands::resolve::run(args, context),
         Command::Rewind(args) => commands::rewind::run(args, context),
+        Command::Fork(args) => commands::fork::run(args, context),
         Command::Stat(args) => commands::stat::run(args, context),
         Command::Verify(args) => commands::verify::run(args, context),
         Command::Export(args) => commands::export::run(args, context),

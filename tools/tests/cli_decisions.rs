@@ -333,3 +333,47 @@ fn a_damaged_log_is_not_decided_about() {
         assert_eq!(std::fs::read(segment(&copy, &id)).unwrap(), bytes, "{line}");
     }
 }
+
+#[test]
+fn a_fork_begins_with_the_history_and_leaves_the_other_one_alone() {
+    let (home, session) = growing(&PLAIN);
+    let id = session.id().to_string();
+    let last = session.last().0;
+    let live = home.path().to_owned();
+    let before = snapshot(&live);
+    let dry = run(&live, &id, "fork {} --dry-run --json").exits(0).json();
+    assert_eq!((dry["at"].as_u64(), dry["session"].is_null()), (Some(last), true));
+    assert!(run(&live, &id, "fork {} --dry-run").exits(0).out.contains("would not notice"));
+    assert_eq!(snapshot(&live), before, "a dry run changes nothing");
+
+    // While the other one is owned, by its head and by a position.
+    let fork = run(&live, &id, "fork {} --title The_other_way --json").exits(0).json();
+    let new = fork["session"].as_str().unwrap().to_owned();
+    assert_eq!(fork["at"].as_u64(), Some(last));
+    let rows = run(&live, &id, "ls --roots --json").json();
+    let row = rows["sessions"].as_array().unwrap().iter().find(|row| row["id"] == new.as_str()).unwrap();
+    assert_eq!(
+        (row["title"].as_str(), row["forked_from"]["session"].as_str()),
+        (Some("The other way"), Some(&*id))
+    );
+    assert!(run(&live, &id, "ls").out.contains("forked from"));
+    // What was under way stays with the other one: the fork owes nothing to anybody.
+    let plan = run(&live, &new, "plan {} --json").exits(0).json();
+    let words =
+        plan["steps"].as_array().unwrap().iter().map(|step| step["step"].as_str().unwrap().to_owned());
+    let words: Vec<String> = words.collect();
+    assert!(words.iter().all(|it| !it.contains("start") || it == "mark_not_started"), "{words:?}");
+    run(&live, &new, "verify {}").exits(0);
+    let early = run(&live, &id, "fork {} --at 3 --json").exits(0).json();
+    assert_eq!(early["at"].as_u64(), Some(3));
+    let inside = run(&live, &id, "fork {} --at 4").exits(4);
+    assert!(inside.err.contains("fork at position 3 or 5"), "{}", inside.err);
+    let behind = run(&live, &id, "fork {} --at 9999").exits(4);
+    assert!(behind.err.contains("the log ends at position"), "{}", behind.err);
+    let source: Vec<_> =
+        snapshot(&live).into_iter().filter(|(path, _)| format!("{path:?}").contains(&id)).collect();
+    let source_before: Vec<_> =
+        before.into_iter().filter(|(path, _)| format!("{path:?}").contains(&id)).collect();
+    assert_eq!(source, source_before, "the session that was forked is untouched");
+    drop(session);
+}

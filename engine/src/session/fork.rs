@@ -9,11 +9,12 @@ use sessionlog_codec::event::{
 };
 use sessionlog_codec::ids::{LogId, NodeId, Position, SessionId, Timestamp};
 use sessionlog_codec::record::Envelope;
+use sessionlog_projections::recovery::open_turns;
 use uuid::Uuid;
 
 use super::Session;
 use super::claims::Claims;
-use super::lifecycle::{open_turns, opened_event};
+use super::lifecycle::session_opened;
 use super::state::{State, as_logged, logged};
 use super::views::Views;
 use crate::error::{Error, ErrorKind, Result};
@@ -140,9 +141,9 @@ fn first_events(
     let forked = SessionForked { session_id, parent, at: plan.at(), chain: plan.chain() };
     let mut events = vec![
         NewEvent::now(NodeId::ROOT, forked),
-        NewEvent::now(NodeId::ROOT, opened_event(plan.epoch(), owner, None)),
+        NewEvent::now(NodeId::ROOT, session_opened(plan.epoch(), owner, None)),
     ];
-    events.extend(open_turns(state.ledger()).into_iter().map(|(node, turn)| {
+    events.extend(open_turns(&state.recovery).into_iter().map(|(node, turn)| {
         let (outcome, stage, error) = (TurnOutcome::Interrupted, None, None);
         NewEvent::now(node, TurnEnded { turn, outcome, stage, error })
     }));

@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 use sessionlog_codec::RawBytes;
 use sessionlog_codec::event::{
     CutTail, Event, FinalStatus, ImportOrigin, NewEvent, SessionClosed, SessionCreated, SessionFinished,
-    SessionOpened, TurnEnded, TurnOutcome,
+    SessionOpened,
 };
 use sessionlog_codec::ids::{Epoch, LogId, NodeId, Position, SessionId, Timestamp};
-use sessionlog_projections::recovery::{self, Availability, HostNeed, RecoveryState, Step};
-use sessionlog_projections::{Ledger, Lifecycle, OpenCall, OpenState, Projection};
+use sessionlog_projections::recovery::{self, Availability, RecoveryState, Step, TakeOver};
+use sessionlog_projections::{Lifecycle, OpenCall, OpenState};
 use uuid::Uuid;
 
 use super::Session;
 use super::claims::Claims;
 use super::report::{PreviousEnd, RecoveryReport};
-use super::state::{State, as_logged};
+use super::state::State;
 use super::views::Views;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durability, LogReader, LogRecovery, LogWriter, Receipt, Recovering, remove_unfinished};
@@ -113,7 +113,7 @@ impl Session {
             timestamp: created_at,
             ..NewEvent::now(NodeId::ROOT, created_event(id, workspace_path, slug, new))
         };
-        let opened = NewEvent::now(NodeId::ROOT, opened_event(Epoch(1), &owner, None));
+        let opened = NewEvent::now(NodeId::ROOT, session_opened(Epoch(1), &owner, None));
         session.append_batch(vec![created, opened], Durability::Sync)?;
         session.refresh_views()?;
         Ok(session)
@@ -155,7 +155,6 @@ impl Session {
             Lifecycle::Open => PreviousEnd::Crashed,
             Lifecycle::Closed | Lifecycle::Finished(_) => PreviousEnd::Closed,
         };
-        let interrupted_turns = open_turns(state.ledger());
         let cut = recovery.cut.as_ref().map(|cut| CutTail {
             segment: cut.segment.to_string(),
             offset: cut.tail.offset,
@@ -164,20 +163,15 @@ impl Session {
             quarantine: cut.quarantine.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         });
         let epoch = self.writer.epoch();
-        let mut events = vec![NewEvent::now(NodeId::ROOT, opened_event(epoch, owner, cut))];
-        events.extend(interrupted_turns.iter().map(|(node, turn)| {
-            let (outcome, stage, error) = (TurnOutcome::Interrupted, None, None);
-            NewEvent::now(*node, TurnEnded { turn: *turn, outcome, stage, error })
-        }));
-        // One frame with the ownership: a crash leaves all of it or nothing.
-        let recovered = settled_without_host(&state.recovery, state.next, &events);
-        events.extend(recovered.events);
+        let opened = session_opened(epoch, owner, cut);
+        let TakeOver { events, steps, turns, after: _ } = TakeOver::of(&state.recovery, state.next, opened);
         let open_before = state.ledger().open_calls();
+        // One frame with the ownership: a crash leaves all of it or nothing.
         self.commit(&mut state, events, Durability::Sync)?.wait(self, state)?;
         let state = self.state()?;
         let unknown = |open: &OpenCall| {
             let (node, call) = (open.node, open.call);
-            recovered.steps.contains(&Step::ReportUnknown { node, call })
+            steps.contains(&Step::ReportUnknown { node, call })
         };
         Ok(RecoveryReport {
             previous_end,
@@ -185,10 +179,10 @@ impl Session {
             last: recovery.last,
             cut: recovery.cut,
             unknown_calls: open_before.into_iter().filter(unknown).collect(),
-            not_started_calls: not_started(state.ledger()),
-            interrupted_turns,
+            not_started_calls: not_started(&state.recovery),
+            interrupted_turns: turns,
             owed: recovery::plan(&state.recovery, &|_| Availability::Available),
-            settled: recovered.steps,
+            settled: steps,
             rebuilt_views: Vec::new(),
             erased: 0,
         })
@@ -234,46 +228,14 @@ impl Drop for Session {
     }
 }
 
-/// What recovery records without asking anybody.
-struct Recovered {
-    steps: Vec<Step>,
-    events: Vec<NewEvent>,
-}
-
-/// What of the recovery needs no host, once `events` are appended at `next`. Whether agents and models are still there
-/// is not known yet, so nothing is blocked here: see [`Session::work`].
-fn settled_without_host(state: &RecoveryState, next: Position, events: &[NewEvent]) -> Recovered {
-    let mut state = state.clone();
-    let mut next = next;
-    let mut apply = |state: &mut RecoveryState, events: &[NewEvent]| {
-        for event in events {
-            state.apply(&as_logged(event.clone(), next, Timestamp(0)));
-            next = Position(next.0.saturating_add(1));
-        }
-    };
-    apply(&mut state, events);
-    let mut recovered = Recovered { steps: Vec::new(), events: Vec::new() };
-    loop {
-        let plan = recovery::plan(&state, &|_| Availability::Available);
-        let free = plan.into_iter().filter(|step| step.needs_host() == HostNeed::Nothing);
-        let free: Vec<Step> = free.collect();
-        let events = recovery::events(&state, &free);
-        if events.is_empty() {
-            return recovered;
-        }
-        apply(&mut state, &events);
-        recovered.steps.extend(free);
-        recovered.events.extend(events);
-    }
-}
-
-fn not_started(ledger: &Ledger) -> Vec<OpenCall> {
-    ledger.open_calls().into_iter().filter(|open| open.state == OpenState::NotStarted).collect()
-}
-
-pub(super) fn open_turns(ledger: &Ledger) -> Vec<(NodeId, sessionlog_codec::ids::TurnNo)> {
-    let nodes = (0..ledger.next_node().0).map(NodeId);
-    nodes.filter_map(|node| Some((node, ledger.open_turn(node)?))).collect()
+/// The calls that nobody started; what was delegated is under way.
+fn not_started(state: &RecoveryState) -> Vec<OpenCall> {
+    let open = state.ledger().open_calls().into_iter();
+    let untouched = open.filter(|open| {
+        let child = state.delegations().child_of(open.node, open.call);
+        open.state == OpenState::NotStarted && child.is_none()
+    });
+    untouched.collect()
 }
 
 fn created_event(id: SessionId, workspace: Vec<u8>, slug: String, new: NewSession) -> Event {
@@ -294,7 +256,7 @@ fn created_event(id: SessionId, workspace: Vec<u8>, slug: String, new: NewSessio
     .into()
 }
 
-pub(super) fn opened_event(epoch: Epoch, owner: &Owner, cut: Option<CutTail>) -> Event {
+pub(super) fn session_opened(epoch: Epoch, owner: &Owner, cut: Option<CutTail>) -> SessionOpened {
     SessionOpened {
         epoch,
         pid: owner.pid,
@@ -303,7 +265,6 @@ pub(super) fn opened_event(epoch: Epoch, owner: &Owner, cut: Option<CutTail>) ->
         library: concat!("sessionlog ", env!("CARGO_PKG_VERSION")).to_owned(),
         cut,
     }
-    .into()
 }
 
 fn check_tools(state: &State, options: &ResumeOptions) -> Result<()> {

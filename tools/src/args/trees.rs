@@ -157,3 +157,27 @@ impl RewindArgs {
         turn.or(before).or(after).or(record).or(self.to_start.then_some(RewindTo::Start))
     }
 }
+
+/// Arguments of `fork`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+The fork is a session of its own that begins with the history up to the position. The files of the history are shared, \
+so it takes the space of its own records and of one segment at most. The session that is forked is not touched, also \
+while somebody owns it; what was under way in it goes on there, not in the fork.
+
+Examples:
+  logdump fork 0197b4a2
+  logdump fork 0197b4a2 --at 1187 --title 'Try the other way' --json")]
+pub struct ForkArgs {
+    /// The session
+    pub id: String,
+    /// Fork behind the record at this position [default: behind the last one]
+    #[arg(long, value_name = "POSITION", value_parser = parse_position)]
+    pub at: Option<Position>,
+    /// What the fork is called [default: as the session that is forked]
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}

@@ -142,6 +142,11 @@ fn title(row: &SessionRow, id_chars: usize) -> String {
             let agent = row.agent.as_deref().map(safe).unwrap_or_default();
             format!("└ {} (delegated to {} by {parent})", cut(&title, 48), cut(&agent, 24))
         }
+        (SessionKind::Root, _) if row.forked.is_some() => {
+            let from = row.forked.as_ref().map(|it| it.session.to_string()).unwrap_or_default();
+            let from: String = from.chars().take(id_chars).collect();
+            format!("{} (forked from {from})", cut(&title, 48))
+        }
         _ => cut(&title, TITLE_COLUMNS),
     }
 }
@@ -162,6 +167,7 @@ pub fn row_json(row: &SessionRow) -> Value {
         "created_at": row.created_at.map(rfc3339_micros),
         "last_activity": row.last_activity.map(rfc3339_micros),
         "parent": row.parent,
+        "forked_from": row.forked.as_ref().map(|it| json!({"session": it.session.to_string(), "at": it.at.0})),
         "root": row.root.to_string(),
         "node": row.node.0,
         "model": row.model,

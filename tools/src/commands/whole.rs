@@ -1,12 +1,11 @@
 //! Everything that a session's log says, folded once: what the commands about trees look at.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
-use sessionlog::codec::event::{Effect, LoggedEvent, NewEvent, SessionOpened, TurnEnded, TurnOutcome};
-use sessionlog::codec::ids::{CallRef, Epoch, NodeId, Position, Timestamp, TurnNo};
-use sessionlog::projections::recovery::{self, Availability, HostNeed, RecoveryState, Step};
+use sessionlog::codec::event::{Effect, SessionOpened};
+use sessionlog::codec::ids::{CallRef, Epoch, NodeId, Position, TurnNo};
+use sessionlog::projections::recovery::{RecoveryState, Step, TakeOver};
 use sessionlog::projections::render::Replay;
 use sessionlog::projections::{CallState, Lifecycle, Liveness, Projection, Summary, TreeState, effect_word};
 use sessionlog::session::EventItem;
@@ -118,37 +117,17 @@ impl Whole {
     /// What opening the session would record by itself, found without opening it.
     #[must_use]
     pub fn resumed(&self) -> Resumed {
-        let ledger = self.recovery.ledger();
-        let nodes: BTreeSet<NodeId> = self.summary.nodes.keys().copied().chain([NodeId::ROOT]).collect();
-        let turns: Vec<(NodeId, TurnNo)> =
-            nodes.iter().filter_map(|node| Some((*node, ledger.open_turn(*node)?))).collect();
         let opened = SessionOpened {
-            epoch: Epoch(ledger.last_epoch().0.saturating_add(1)),
+            epoch: Epoch(self.recovery.ledger().last_epoch().0.saturating_add(1)),
             pid: 0,
             machine: String::new(),
             command: String::new(),
             library: String::new(),
             cut: None,
         };
-        let mut first = vec![NewEvent::now(NodeId::ROOT, opened)];
-        first.extend(turns.iter().map(|(node, turn)| {
-            let (turn, outcome) = (*turn, TurnOutcome::Interrupted);
-            NewEvent::now(*node, TurnEnded { turn, outcome, stage: None, error: None })
-        }));
-        let mut resumed = Resumed { state: self.recovery.clone(), steps: Vec::new(), turns };
-        let mut next = self.last;
-        apply(&mut resumed.state, first, &mut next);
-        loop {
-            let plan = recovery::plan(&resumed.state, &|_| Availability::Available);
-            let free: Vec<Step> =
-                plan.into_iter().filter(|step| step.needs_host() == HostNeed::Nothing).collect();
-            let events = recovery::events(&resumed.state, &free);
-            if events.is_empty() {
-                return resumed;
-            }
-            apply(&mut resumed.state, events, &mut next);
-            resumed.steps.extend(free);
-        }
+        let next = Position(self.last.0.saturating_add(1));
+        let TakeOver { steps, turns, after, .. } = TakeOver::of(&self.recovery, next, opened);
+        Resumed { state: after, steps, turns }
     }
 
     /// What is known of a call.
@@ -169,14 +148,6 @@ impl Whole {
             effect: ledger.last_start(node, call).map(|(effect, _)| effect),
             state: ledger.call(node, call),
         }
-    }
-}
-
-fn apply(state: &mut RecoveryState, events: Vec<NewEvent>, last: &mut Position) {
-    for NewEvent { node, time_origin, cause, event, .. } in events {
-        *last = Position(last.0.saturating_add(1));
-        let (position, timestamp) = (*last, Timestamp(0));
-        state.apply(&LoggedEvent { position, node, timestamp, time_origin, cause, event });
     }
 }
 
