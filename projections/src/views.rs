@@ -10,6 +10,7 @@ mod markdown;
 mod message_json;
 mod meta;
 mod pieces;
+pub mod q;
 mod recursive;
 mod renderer;
 mod seed;

@@ -96,7 +96,7 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Write a conversation in another format
     Export(ExportArgs),
-    /// Bring in sessions of other agents (Claude Code, recursive)
+    /// Bring in sessions of other agents (Claude Code, recursive, q)
     Import(ImportArgs),
     /// Play through a crash: record a tree of agents, kill its process, resume it
     Demo(DemoArgs),
@@ -248,7 +248,8 @@ control characters.
 
 Examples:
   logdump export 0197b4a2 --format markdown --output session.md
-  logdump export 0197b4a2 --format jsonl | gzip > session.jsonl.gz"
+  logdump export 0197b4a2 --format jsonl | gzip > session.jsonl.gz
+  logdump export 0197b4a2 --format q --to ./q-files"
 )]
 pub struct ExportArgs {
     /// The session
@@ -262,6 +263,9 @@ pub struct ExportArgs {
     /// Replace the file if it exists
     #[arg(long, requires = "output")]
     pub force: bool,
+    /// Write a format of several files to this directory: a new or empty one, or an earlier export of the session
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    pub to: Option<PathBuf>,
 }
 
 /// A format to export to.
@@ -275,6 +279,8 @@ pub enum ExportFormat {
     Recursive,
     /// Markdown, for people
     Markdown,
+    /// The session's directory as q has it below `.q`, delegates included: needs --to
+    Q,
 }
 
 /// Arguments of `import`.

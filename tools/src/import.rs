@@ -1,4 +1,4 @@
-//! Foreign sessions in: Claude Code and recursive.
+//! Foreign sessions in: Claude Code, recursive and q.
 //!
 //! One record of a source becomes one `imported.raw` and the events that it means, in one frame. So nothing of the
 //! source is lost, a crash leaves a whole number of records, and importing again appends only what is new: the raw
@@ -16,6 +16,7 @@ mod driver;
 mod lines;
 mod loose;
 mod mapper;
+mod q;
 mod recursive;
 mod report;
 mod sniff;
@@ -25,7 +26,7 @@ mod target;
 mod tests;
 mod tree;
 
-pub use discover::{DiscoverError, FileRole, SourceFile, SourceFormat, SourceSession, discover};
+pub use discover::{DiscoverError, FileRole, QPart, SourceFile, SourceFormat, SourceSession, discover};
 pub use driver::{ImportError, import_session};
 pub use report::{Damage, ImportReport, Imported, Note, SessionReport};
 pub use sniff::SessionFacts;

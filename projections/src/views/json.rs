@@ -38,7 +38,8 @@ pub(super) fn arguments_value(bytes: &RawBytes) -> Value {
     parsed.unwrap_or_else(|| Value::String(bytes.to_text().into_owned()))
 }
 
-fn embedded(bytes: &RawBytes) -> Option<Box<RawValue>> {
+/// The bytes as a JSON value, if they are one that a strict reader takes.
+pub(super) fn embedded(bytes: &RawBytes) -> Option<Box<RawValue>> {
     let text = bytes.as_str()?;
     serde_json::from_str::<IgnoredAny>(text).ok()?;
     let clean = normalise(text);
@@ -53,7 +54,7 @@ fn string(text: &str) -> Box<RawValue> {
 }
 
 /// Valid JSON without line ends between its tokens and without half surrogate pairs in its strings.
-fn normalise(json: &str) -> String {
+pub(super) fn normalise(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
     let mut place = Place::Outside;

@@ -1,5 +1,7 @@
 //! `logdump export`: a conversation in another format.
 
+mod q;
+
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -32,6 +34,18 @@ use crate::output::{Context, Destination, Format, SCHEMA_VERSION};
 pub fn run(args: &ExportArgs, context: &Context) -> Result<Exit, Failure> {
     let store = context.reader()?;
     let selected = Selected::find(&store, &args.id)?;
+    match (&args.to, args.format) {
+        (Some(to), ExportFormat::Q) => return q::run(&store, &selected, to, context),
+        (None, ExportFormat::Q) => {
+            let text = "the format q is a directory of files; say where it goes with --to DIR";
+            return Err(Failure::usage("export.to", text));
+        }
+        (Some(_), _) => {
+            let text = "the format is one file; say where it goes with --output FILE";
+            return Err(Failure::usage("export.to", text));
+        }
+        (None, _) => {}
+    }
     let Some(path) = &args.output else {
         let health = export(args.format, &selected, &mut Sink::Output(context, args.format))?;
         return Ok(health.tell(context, &selected.row.id));
@@ -91,6 +105,8 @@ fn export(format: ExportFormat, selected: &Selected, sink: &mut Sink<'_>) -> Res
         ExportFormat::Seed => transcript(Dialect::Seed, selected, sink),
         ExportFormat::Recursive => transcript(Dialect::Recursive08, selected, sink),
         ExportFormat::Markdown => markdown(selected, sink),
+        // A directory, which no sink takes: it was written before.
+        ExportFormat::Q => Err(Failure::usage("export.to", "the format q is a directory of files")),
     }
 }
 
@@ -213,8 +229,15 @@ impl<'a> Target<'a> {
 /// An export must not end up in the store: `--force` could replace the very log that it is made of.
 fn refuse_inside(store: &StoreReader, path: &Path) -> Result<(), Failure> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let (Ok(home), Ok(parent)) = (store.path().canonicalize(), parent.canonicalize()) else { return Ok(()) };
-    if parent.starts_with(&home) {
+    refuse_below(store, path, parent)
+}
+
+/// Refuses `path` if `directory`, which is there and holds it, is in the store.
+fn refuse_below(store: &StoreReader, path: &Path, directory: &Path) -> Result<(), Failure> {
+    let (Ok(home), Ok(directory)) = (store.path().canonicalize(), directory.canonicalize()) else {
+        return Ok(());
+    };
+    if directory.starts_with(&home) {
         let text = format!("{} is inside of the home; write the export elsewhere", path.display());
         return Err(Failure::usage("export.inside", text));
     }

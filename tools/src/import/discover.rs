@@ -1,6 +1,7 @@
 //! Finds sessions in files and directories, by what is in the files.
 
 mod claude;
+mod q;
 mod recursive;
 mod walk;
 
@@ -10,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sessionlog_codec::ids::SessionId;
+use sessionlog_projections::views::q::AGENT;
 
 use super::loose;
 use super::report::Note;
@@ -26,6 +28,8 @@ pub enum SourceFormat {
     RecursiveLegacy,
     /// recursive, older: lines of bare messages.
     RecursiveMessages,
+    /// q: a directory with `session.json`, and one below it for each delegate.
+    QSession,
 }
 
 impl SourceFormat {
@@ -35,6 +39,7 @@ impl SourceFormat {
         match self {
             Self::ClaudeCode => "claude-code",
             Self::RecursiveSession | Self::RecursiveLegacy | Self::RecursiveMessages => "recursive",
+            Self::QSession => AGENT,
         }
     }
 }
@@ -46,6 +51,7 @@ impl fmt::Display for SourceFormat {
             Self::RecursiveSession => "recursive",
             Self::RecursiveLegacy => "recursive-document",
             Self::RecursiveMessages => "recursive-messages",
+            Self::QSession => AGENT,
         })
     }
 }
@@ -75,6 +81,26 @@ pub enum FileRole {
     Cost,
     /// The states of files that were saved.
     Checkpoints,
+    /// A file of a q session.
+    Q {
+        /// The delegate it belongs to: the ids from the root down; empty: the root.
+        delegate: Vec<String>,
+        /// Which of its files.
+        part: QPart,
+    },
+}
+
+/// Which file of a q conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QPart {
+    /// What was said.
+    Session,
+    /// The bookmarks of its delegations.
+    Delegations,
+    /// Where a delegate stands.
+    State,
+    /// The plan that the root executes.
+    Plan,
 }
 
 /// A file of a session.
@@ -138,6 +164,7 @@ pub fn discover(paths: &[PathBuf], notes: &mut Vec<Note>) -> Result<Vec<SourceSe
     }
     let mut sessions = claude::sessions(&looked_at, notes);
     sessions.extend(recursive::sessions(&looked_at, notes));
+    sessions.extend(q::sessions(&looked_at, notes));
     note_others(&looked_at, &sessions, paths, notes);
     sessions.sort_by(|a, b| first_path(a).cmp(&first_path(b)));
     Ok(sessions)

@@ -3,6 +3,7 @@
 mod claude;
 mod feed;
 mod ledger;
+mod q;
 mod recursive;
 
 use std::fs::File;
@@ -13,6 +14,7 @@ use std::time::UNIX_EPOCH;
 use sessionlog_codec::RawBytes;
 use sessionlog_codec::event::{ImportOrigin, SessionCreated};
 use sessionlog_codec::ids::Timestamp;
+use sessionlog_projections::views::q::QError;
 
 use super::discover::{SourceFile, SourceFormat, SourceSession};
 use super::document::{DOCUMENT_LEN_MAX, Document};
@@ -31,6 +33,9 @@ pub enum ImportError {
         /// Why.
         source: io::Error,
     },
+    /// A session's own file is not what its format says, or of a version that is not known.
+    #[error(transparent)]
+    Q(#[from] QError),
     /// The target refused.
     #[error("can't write to the session")]
     Target(#[source] TargetError),
@@ -54,6 +59,7 @@ pub fn import_session(
         SourceFormat::RecursiveSession | SourceFormat::RecursiveLegacy | SourceFormat::RecursiveMessages => {
             recursive::import(source, &mut run)?;
         }
+        SourceFormat::QSession => q::import(source, &mut run)?,
     }
     let (outcome, appended) = run.finish()?;
     report.sessions.push(SessionReport {

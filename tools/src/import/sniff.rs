@@ -1,5 +1,7 @@
 //! What a file is, told by its content.
 
+mod q;
+
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -51,6 +53,7 @@ pub(crate) enum FileKind {
     RecursiveMessages,
     RecursiveDocument,
     RecursiveMeta,
+    QSession,
     Other,
 }
 
@@ -253,6 +256,9 @@ pub(crate) const CLAUDE_LISTS: &[&str] = &["loglines"];
 pub(crate) const RECURSIVE_LISTS: &[&str] = &["transcript", "messages"];
 
 fn sniff_document(head: &[u8]) -> Option<Sniffed> {
+    if let Some(session) = q::sniff(head) {
+        return Some(session);
+    }
     if let Some(outline) = outline(head, CLAUDE_LISTS) {
         let mut sniffed = Sniffed::new(FileKind::ClaudeDocument);
         sniffed.is_decided = true;

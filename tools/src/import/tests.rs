@@ -2,6 +2,8 @@
 
 mod claude;
 mod growth;
+mod q;
+mod q_law;
 mod recursive;
 mod samples;
 mod target;

@@ -46,6 +46,8 @@ pub(super) struct Run<'a> {
     frame: Frame,
     is_new: bool,
     has_conflict: bool,
+    /// Whether nothing was taken of the source that was fed last, since it is not what it was.
+    is_refused: bool,
     appended: u64,
 }
 
@@ -84,6 +86,7 @@ impl<'a> Run<'a> {
             nodes,
             frame: Frame::default(),
             has_conflict: false,
+            is_refused: false,
             appended: 0,
         })
     }
@@ -95,6 +98,11 @@ impl<'a> Run<'a> {
 
     pub(super) fn node(&self, node: NodeId) -> Option<&KnownNode> {
         self.nodes.iter().find(|known| known.node == node)
+    }
+
+    /// Whether nothing was taken of the source that was fed last: what goes with it must not be taken either.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     pub(super) fn note(&mut self, file: &SourceFile, text: impl Into<String>) {
@@ -132,6 +140,7 @@ impl<'a> Run<'a> {
         mapper: &mut dyn Mapper,
     ) -> Result<Option<SourceNo>, ImportError> {
         self.ledger.begin();
+        self.is_refused = false;
         let fed = self.feed_records(source, known, records, mapper);
         for oddity in records.oddities().into_iter().map(str::to_owned).chain(mapper.notes()) {
             self.note(source.file, oddity);
@@ -159,6 +168,7 @@ impl<'a> Run<'a> {
                 return self.append_rest(source, known, around.as_deref(), records, mapper);
             }
             Compared::Shorter => {
+                self.is_refused = true;
                 self.note(source.file, "is shorter than what was imported from it before; nothing was removed");
             }
             Compared::Differs { line, offset } => self.conflict(
@@ -169,8 +179,9 @@ impl<'a> Run<'a> {
         Ok(known)
     }
 
-    fn conflict(&mut self, file: &SourceFile, text: String) {
+    pub(super) fn conflict(&mut self, file: &SourceFile, text: String) {
         self.has_conflict = true;
+        self.is_refused = true;
         self.note(file, text);
     }
 

@@ -192,6 +192,18 @@ impl Stored {
             Event::SessionTitled(_) | Event::SessionFinished(_) | Event::CheckpointReferenced(_) => {
                 assert_eq!(event.node, NodeId::ROOT);
             }
+            Event::ReplayAttached(attached) => assert!(node.calls.contains_key(&attached.message_no)),
+            Event::ContextReset(_) => node.head = position,
+            Event::RunStarted(_)
+            | Event::NodeBound(_)
+            | Event::AffinitySet(_)
+            | Event::AffinityCleared(_)
+            | Event::TaskStarted(_)
+            | Event::TaskCompleted(_)
+            | Event::PlanApproved(_)
+            | Event::PlanAdvanced(_)
+            | Event::PlanResumed(_)
+            | Event::PlanCompleted(_) => {}
             other => panic!("no importer appends {other:?}"),
         }
     }
