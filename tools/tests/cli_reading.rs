@@ -55,6 +55,7 @@ fn ls_lists_roots_and_children() {
         "created_at",
         "last_activity",
         "parent",
+        "forked_from",
         "root",
         "node",
         "model",
