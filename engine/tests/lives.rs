@@ -251,7 +251,7 @@ impl Life {
         match self.session().undo(node) {
             Ok(_) => {}
             Err(error) => {
-                assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict), "{error:?}")
+                assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict), "{error:?}");
             }
         }
         // A withdrawn message that is said again is one more.

@@ -74,7 +74,7 @@ fn asked(calls: usize) -> Crashing {
 
 fn result_of(session: &Session, node: NodeId, index: u32) -> (Outcome, String) {
     let transcript = session.with_tree(|tree| tree.transcript(node)).unwrap();
-    let results = transcript.iter().filter_map(|entry| match &entry.body {
+    let mut results = transcript.iter().filter_map(|entry| match &entry.body {
         sessionlog::projections::EntryBody::Result(result, _)
             if result.call.tool_index == ToolIndex(index) =>
         {
@@ -82,7 +82,7 @@ fn result_of(session: &Session, node: NodeId, index: u32) -> (Outcome, String) {
         }
         _ => None,
     });
-    let result = results.last().unwrap();
+    let result = results.next_back().unwrap();
     let text = match &result.parts[..] {
         [Part::Text(text)] => text.clone(),
         parts => format!("{parts:?}"),

@@ -339,7 +339,7 @@ fn a_fork_begins_with_the_history_and_leaves_the_other_one_alone() {
     let (home, session) = growing(&PLAIN);
     let id = session.id().to_string();
     let last = session.last().0;
-    let live = home.path().to_owned();
+    let live = home.path();
     let before = snapshot(&live);
     let dry = run(&live, &id, "fork {} --dry-run --json").exits(0).json();
     assert_eq!((dry["at"].as_u64(), dry["session"].is_null()), (Some(last), true));
