@@ -41,6 +41,7 @@ mod raw;
 pub mod record;
 pub mod registry;
 pub mod segment;
+pub mod stored;
 
 pub use error::{DecodeError, DecodeErrorKind, TooLarge};
 pub use raw::RawBytes;

@@ -55,6 +55,8 @@
 //! durable log, blind to what it carries; [`session`] gives it meaning and laws; [`store`] is the home of many. The format
 //! and the vocabulary are in [`codec`], the folds and views in [`projections`], both re-exported here.
 
+#[cfg(feature = "catalog")]
+mod catalog;
 mod clock;
 mod error;
 pub mod log;
@@ -72,7 +74,9 @@ pub use session::{
 };
 pub use sessionlog_codec as codec;
 pub use sessionlog_projections as projections;
-pub use store::{ForkedFrom, Owner, SessionKind, SessionRow, Store, StoreOptions, StoreReader, ViewPolicy};
+pub use store::{
+    CatalogPolicy, ForkedFrom, Owner, SessionKind, SessionRow, Store, StoreOptions, StoreReader, ViewPolicy,
+};
 
 /// A new id for a session: a UUID of version 7. [`Store::create`] makes one by itself.
 #[must_use]

@@ -8,6 +8,7 @@ mod commit;
 mod cursor;
 mod erase;
 mod fork;
+mod mark;
 mod reader;
 mod recovery;
 mod scan;
@@ -21,6 +22,7 @@ pub use erase::Erasure;
 pub(crate) use erase::erase;
 pub(crate) use fork::ACTIVE_COPY_MAX;
 pub use fork::{ForkPlan, ForkPoint};
+pub use mark::LogMark;
 pub use reader::{Gap, LogReader, ReadItem, TailState};
 pub(crate) use recovery::remove_unfinished;
 pub use recovery::{

@@ -15,7 +15,7 @@ mod sim;
 
 use std::fmt::Debug;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use os::OsStorage;
@@ -118,6 +118,11 @@ pub trait Storage: Send + Sync + Debug {
     fn try_lock(&self, path: &Path) -> Result<Box<dyn Lock>, LockError>;
     /// Whether somebody holds the lock of `path`, found without taking it; `None` where that can't be known.
     fn is_locked(&self, path: &Path) -> Option<Locked>;
+    /// Where `path` is for libraries that open files themselves; `None` if they would not find it there.
+    fn native_path(&self, path: &Path) -> Option<PathBuf> {
+        let _ = path;
+        None
+    }
 }
 
 /// Whether a lock is held, as seen by somebody who does not take it.

@@ -1,5 +1,7 @@
 //! A home and the sessions in it: create, resume, find, list.
 
+#[cfg(feature = "catalog")]
+mod catalogued;
 mod home;
 mod listing;
 pub(crate) mod owner;
@@ -40,6 +42,16 @@ pub enum ViewPolicy {
     Off,
 }
 
+/// Whether a listing keeps what it found for the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CatalogPolicy {
+    /// In `index/` of the home, checked against each log. Of no effect without the feature `catalog`.
+    #[default]
+    Keep,
+    /// Nowhere.
+    Off,
+}
+
 /// How a store works.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreOptions {
@@ -53,6 +65,8 @@ pub struct StoreOptions {
     pub log: LogOptions,
     /// How deep, how often and how far agents may delegate.
     pub delegation: DelegationLimits,
+    /// Whether a listing keeps what it found.
+    pub catalog: CatalogPolicy,
 }
 
 /// What a store and its sessions share.
@@ -174,6 +188,21 @@ impl Store {
     pub fn fork(&self, id: SessionId, at: ForkPoint, options: ForkOptions) -> Result<Session> {
         let source = self.inner.home.find(id)?.ok_or_else(|| not_found(&id.to_string()))?;
         Session::fork_of(Arc::clone(&self.inner), &source, at, options)
+    }
+
+    /// Every session of the home and every delegated conversation in them, the newest activity first: what
+    /// [`StoreReader::list`] gives. What was found is kept in the catalog, and is used again for a session whose log still
+    /// ends where it did; so thousands of sessions are listed without reading them. A catalog that is absent, wrong or in use
+    /// makes it slower, never wrong.
+    ///
+    /// # Errors
+    /// `Io` if the home itself can't be read.
+    pub fn list(&self) -> Result<Vec<SessionRow>> {
+        #[cfg(feature = "catalog")]
+        if self.inner.options.catalog == CatalogPolicy::Keep {
+            return catalogued::list(&self.reader());
+        }
+        self.reader().list()
     }
 
     /// The same home, for reading.

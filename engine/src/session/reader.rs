@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use sessionlog_codec::ids::Position;
-use sessionlog_projections::{Ledger, Liveness, OpenCall, Projection, Status, Summary, TreeState};
+use sessionlog_projections::{Ledger, Lifecycle, Liveness, OpenCall, Projection, Status, Summary, TreeState};
 
 use super::events::{EventItem, read_events};
 use super::verify::{SessionVerification, verify};
@@ -116,7 +116,16 @@ impl SessionReader {
     /// How the session stands, judged now.
     #[must_use]
     pub fn status(&self, summary: &Summary) -> Status {
-        summary.status(self.liveness())
+        self.status_of(summary.lifecycle)
+    }
+
+    /// The same, of a session whose life is known. Its lock is looked at only if that tells anything.
+    pub(crate) fn status_of(&self, lifecycle: Lifecycle) -> Status {
+        let liveness = match lifecycle {
+            Lifecycle::Open => self.liveness(),
+            Lifecycle::Closed | Lifecycle::Finished(_) => Liveness::Unknown,
+        };
+        lifecycle.status(liveness)
     }
 
     /// Checks the session from its bytes to its laws, read-only.

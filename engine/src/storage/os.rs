@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, FileType, OpenOptions, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Access, DirEntry, EntryKind, Lock, LockError, Locked, Storage, StorageFile};
@@ -16,6 +16,10 @@ use super::{Access, DirEntry, EntryKind, Lock, LockError, Locked, Storage, Stora
 pub struct OsStorage;
 
 impl Storage for OsStorage {
+    fn native_path(&self, path: &Path) -> Option<PathBuf> {
+        Some(path.to_owned())
+    }
+
     fn create_new(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
         // O_EXCL: nothing that exists is opened, be it a link or a FIFO.
         let mut options = OpenOptions::new();

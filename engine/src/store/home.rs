@@ -122,7 +122,7 @@ impl Home {
     }
 
     /// Creates a directory below the root, durably, and refuses to go through anything that is not a directory.
-    fn create_dir(&self, dir: &Path) -> Result<()> {
+    pub(crate) fn create_dir(&self, dir: &Path) -> Result<()> {
         let entry = self.storage.entry(dir).map_err(|e| Error::io("looking at", dir, e))?;
         match entry.map(|entry| entry.kind) {
             Some(EntryKind::Dir) => {}

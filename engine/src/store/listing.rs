@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sessionlog_codec::event::{Event, LoggedEvent};
+use sessionlog_codec::event::{Event, LoggedEvent, NodeStatus};
 use sessionlog_codec::footer::FooterEntry;
 use sessionlog_codec::ids::{KindNo, NodeId, Position, SessionId, Timestamp};
 use sessionlog_codec::registry::kind;
@@ -82,20 +82,25 @@ impl StoreReader {
         for place in self.places()? {
             rows.extend(self.rows(place));
         }
-        rows.sort_by(|a, b| b.last_activity.cmp(&a.last_activity).then_with(|| a.id.cmp(&b.id)));
+        sort(&mut rows);
         Ok(rows)
     }
 
     /// The rows of one session: its own, then those of its children.
     #[must_use]
     pub fn rows(&self, place: SessionPlace) -> Vec<SessionRow> {
-        let workspace = self.home.workspace_path(&place.workspace).unwrap_or_default();
-        let workspace = String::from_utf8_lossy(&workspace).into_owned();
+        let workspace = self.workspace_text(&place);
         let reader = self.session_at(place.clone());
         match Sketch::of(&reader) {
             Ok(sketch) => sketch.rows(&reader, &workspace),
             Err(error) => vec![broken_row(&place, workspace, &error)],
         }
+    }
+
+    /// The path of a session's workspace, as text.
+    pub(super) fn workspace_text(&self, place: &SessionPlace) -> String {
+        let workspace = self.home.workspace_path(&place.workspace).unwrap_or_default();
+        String::from_utf8_lossy(&workspace).into_owned()
     }
 
     /// Finds the one session or child whose id is `text`, begins with it, or whose display id does.
@@ -142,7 +147,12 @@ impl StoreReader {
     }
 }
 
-fn broken_row(place: &SessionPlace, workspace: String, error: &Error) -> SessionRow {
+/// The newest activity first.
+pub(super) fn sort(rows: &mut [SessionRow]) {
+    rows.sort_by(|a, b| b.last_activity.cmp(&a.last_activity).then_with(|| a.id.cmp(&b.id)));
+}
+
+pub(super) fn broken_row(place: &SessionPlace, workspace: String, error: &Error) -> SessionRow {
     let id = place.id.to_string();
     SessionRow {
         kind: SessionKind::Root,
@@ -166,7 +176,7 @@ fn broken_row(place: &SessionPlace, workspace: String, error: &Error) -> Session
 }
 
 /// A session as far as a listing needs it: counts from the index, and the few events that name it.
-struct Sketch {
+pub(super) struct Sketch {
     summary: Summary,
     counts: BTreeMap<NodeId, Counts>,
     /// The children that were delegated before the session was forked.
@@ -252,7 +262,7 @@ impl Decoded {
 }
 
 impl Sketch {
-    fn of(reader: &SessionReader) -> Result<Self> {
+    pub(super) fn of(reader: &SessionReader) -> Result<Self> {
         let mut counts: BTreeMap<NodeId, Counts> = BTreeMap::new();
         let (mut naming, mut messages) = (Vec::new(), Vec::new());
         let log = reader.log();
@@ -305,7 +315,7 @@ impl Sketch {
         Ok(Self { summary, counts, inherited, bytes, issue: decoded.issue.or(gap) })
     }
 
-    fn rows(&self, reader: &SessionReader, workspace: &str) -> Vec<SessionRow> {
+    pub(super) fn rows(&self, reader: &SessionReader, workspace: &str) -> Vec<SessionRow> {
         let place = reader.place();
         let created = self.summary.created.as_ref().map(|created| &created.what);
         let model = self.summary.model.clone();
@@ -339,6 +349,17 @@ impl Sketch {
         let mut rows = vec![root.clone()];
         rows.extend(children);
         rows
+    }
+
+    #[cfg(feature = "catalog")]
+    pub(super) fn lifecycle(&self) -> sessionlog_projections::Lifecycle {
+        self.summary.lifecycle
+    }
+
+    /// How a child ended.
+    #[cfg(feature = "catalog")]
+    pub(super) fn settled(&self, node: NodeId) -> Option<NodeStatus> {
+        self.summary.nodes.get(&node).and_then(|child| child.status)
     }
 
     fn count(&self, node: NodeId) -> Counts {
@@ -378,8 +399,7 @@ impl Sketch {
     }
 }
 
-fn child_status(settled: Option<sessionlog_codec::event::NodeStatus>, root: Status) -> Status {
-    use sessionlog_codec::event::NodeStatus;
+pub(super) fn child_status(settled: Option<NodeStatus>, root: Status) -> Status {
     match settled {
         Some(NodeStatus::Completed) => Status::Completed,
         Some(NodeStatus::Blocked | NodeStatus::Failed) => Status::Failed,

@@ -1,0 +1,163 @@
+//! The catalog: what a listing says of each session, so that thousands are listed without reading an index of each.
+//!
+//! It is derived and disposable. Each row is bound to where its log ended, and is used only while the log still ends there.
+//! The database (sled) is opened for moments, with a bounded wait, since one process at a time may have it. If it is absent,
+//! held by another process, damaged or broken in any way, the listing is slower and the same: a damaged one is moved aside
+//! and made anew. It never holds anything that the logs do not.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sessionlog_codec::event::NodeStatus;
+use sessionlog_codec::ids::{NodeId, Position, SessionId, Timestamp};
+use sessionlog_codec::stored;
+use sessionlog_projections::Lifecycle;
+
+use crate::log::LogMark;
+
+/// The version of a row's layout. 1: the first.
+const ROW_VERSION: u16 = 1;
+/// How often the database is tried while another process has it, and how long is waited in between.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(15);
+/// Bytes that the database may keep in memory.
+const CACHE_LEN: u64 = 8 << 20;
+
+/// What is known of one session tree, and of which log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CatalogEntry {
+    pub(crate) mark: LogMark,
+    pub(crate) bytes: u64,
+    pub(crate) lifecycle: Lifecycle,
+    /// The root's row, then those of its children.
+    pub(crate) rows: Vec<CatalogRow>,
+}
+
+/// A row without what has to be judged anew each time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CatalogRow {
+    pub(crate) id: String,
+    pub(crate) display_id: String,
+    pub(crate) node: NodeId,
+    pub(crate) parent: Option<String>,
+    pub(crate) forked: Option<(SessionId, Position)>,
+    pub(crate) title: Option<String>,
+    pub(crate) messages: u64,
+    pub(crate) created_at: Option<Timestamp>,
+    pub(crate) last_activity: Option<Timestamp>,
+    pub(crate) model: Option<String>,
+    pub(crate) agent: Option<String>,
+    /// How a child ended.
+    pub(crate) settled: Option<NodeStatus>,
+}
+
+/// The open database. Dropping it lets others have it.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    path: PathBuf,
+    database: Option<sled::Db>,
+}
+
+impl Catalog {
+    /// Opens the catalog in `dir`, creating it if there is none; `None` if it can't be had now.
+    pub(crate) fn open(dir: &Path) -> Option<Self> {
+        let path = dir.join("catalog");
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            let config = sled::Config::new()
+                .path(&path)
+                .cache_capacity(CACHE_LEN)
+                .flush_every_ms(None)
+                .print_profile_on_drop(false);
+            match catch_unwind(AssertUnwindSafe(|| config.open())) {
+                Ok(Ok(database)) => return Some(Self { path, database: Some(database) }),
+                Ok(Err(sled::Error::Io(error))) if is_held(&error) => {}
+                failed => {
+                    let why = failed.map_or_else(|_| "it panicked".to_owned(), describe);
+                    tracing::warn!(catalog = %path.display(), why, "the catalog is damaged and is made anew");
+                    set_aside(&path);
+                }
+            }
+        }
+        None
+    }
+
+    pub(crate) fn get(&mut self, session: SessionId) -> Option<CatalogEntry> {
+        let value = self.guarded(|database| database.get(session.0))??;
+        // Whatever is odd about a row is a reason to make it anew.
+        stored::decode(ROW_VERSION, &value).ok()
+    }
+
+    pub(crate) fn put(&mut self, session: SessionId, entry: &CatalogEntry) {
+        if let Ok(value) = stored::encode(ROW_VERSION, entry) {
+            self.guarded(|database| database.insert(session.0, value));
+        }
+    }
+
+    /// Forgets every session that is not among these.
+    pub(crate) fn retain(&mut self, sessions: &BTreeSet<SessionId>) {
+        self.guarded(|database| {
+            for key in database.iter().keys() {
+                let key = key?;
+                let known = <[u8; 16]>::try_from(&*key).is_ok_and(|id| sessions.contains(&SessionId(id)));
+                if !known {
+                    database.remove(key)?;
+                }
+            }
+            Ok(())
+        });
+    }
+
+    /// Does something with the database. After a failure there is none any more, and its files are out of the way.
+    fn guarded<T>(&mut self, act: impl FnOnce(&sled::Db) -> sled::Result<T>) -> Option<T> {
+        let database = self.database.as_ref()?;
+        let why = match catch_unwind(AssertUnwindSafe(|| act(database))) {
+            Ok(Ok(done)) => return Some(done),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it panicked".to_owned(),
+        };
+        tracing::warn!(catalog = %self.path.display(), why, "the catalog failed and is made anew");
+        self.close();
+        set_aside(&self.path);
+        None
+    }
+
+    fn close(&mut self) {
+        let database = self.database.take();
+        // Its threads end with it; a panic among them is no reason to fail a listing.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(database))));
+    }
+}
+
+impl Drop for Catalog {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn is_held(error: &std::io::Error) -> bool {
+    // sled wraps the error of the lock in one of kind `Other`.
+    error.kind() == std::io::ErrorKind::WouldBlock || error.to_string().contains("lock")
+}
+
+fn describe(opened: sled::Result<sled::Db>) -> String {
+    opened.err().map_or_else(String::new, |error| error.to_string())
+}
+
+/// Moves a damaged database away, in place of the one that was moved away before.
+fn set_aside(path: &Path) {
+    let aside = path.with_extension("damaged");
+    let gone = match std::fs::metadata(&aside) {
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(&aside),
+        Ok(_) => std::fs::remove_file(&aside),
+        Err(_) => Ok(()),
+    };
+    if let Err(error) = gone.and_then(|()| std::fs::rename(path, &aside)) {
+        tracing::warn!(catalog = %path.display(), %error, "the damaged catalog could not be moved away");
+    }
+}

@@ -1,0 +1,81 @@
+//! Where a log ended: what is derived from a log is bound to it, and cheaply checked against it later.
+
+use serde::{Deserialize, Serialize};
+use sessionlog_codec::frame::FrameHeader;
+use sessionlog_codec::ids::{Digest, Position};
+use sessionlog_codec::limits::FRAME_HEADER_LEN;
+
+use super::reader::LogReader;
+use super::recovery::Verdict;
+use super::segment::SegmentName;
+use crate::error::{Error, ErrorKind, Result};
+use crate::num::to_u64;
+use crate::storage::Access;
+
+/// Where a log ended when it was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogMark {
+    /// The position of its next record.
+    pub next: Position,
+    /// The chain hash of its last frame.
+    pub chain: Digest,
+    /// The first position of its last segment, and the seed of the checksums in it.
+    segment: Position,
+    salt: u32,
+    /// Where the last frame is in the segment, and where it ends, in bytes.
+    frame: u64,
+    end: u64,
+}
+
+impl LogReader {
+    /// Where the log ends now; `None` if its end is torn or hurt, or its last segment holds no record yet.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no log; `Io` if it can't be read.
+    pub fn mark(&self) -> Result<Option<LogMark>> {
+        let segments = self.segments()?;
+        let Some((name, _)) = segments.last() else { return Ok(None) };
+        let (_, Ok(assessed)) = self.last(*name)? else { return Ok(None) };
+        if assessed.verdict != Verdict::Clean {
+            return Ok(None);
+        }
+        let Some(last) = assessed.entries.last() else { return Ok(None) };
+        Ok(Some(LogMark {
+            next: assessed.end.next,
+            chain: assessed.end.chain,
+            segment: name.0,
+            salt: assessed.header.salt,
+            frame: last.frame_offset.into(),
+            end: to_u64(assessed.end.offset),
+        }))
+    }
+
+    /// Whether the log still ends where it did: nothing was appended, cut or written anew. Costs two small reads and two
+    /// looks, however long the log is.
+    ///
+    /// # Errors
+    /// `Io` if it can't be told.
+    pub fn is_at(&self, mark: &LogMark) -> Result<bool> {
+        let name = SegmentName(mark.segment);
+        let file = match self.dir().open(name, Access::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let path = self.dir().segment_path(name);
+        let (mut header, mut behind) = ([0; FRAME_HEADER_LEN], [0; 8]);
+        file.read_at(&mut header, mark.frame).map_err(|e| Error::io("reading", &path, e))?;
+        let same = FrameHeader::decode(&header, mark.salt)
+            .is_ok_and(|header| header.chain == mark.chain && header.fields.next_position() == mark.next);
+        if !same {
+            return Ok(false);
+        }
+        file.read_at(&mut behind, mark.end).map_err(|e| Error::io("reading", &path, e))?;
+        if behind != [0; 8] {
+            return Ok(false);
+        }
+        let next = self.dir().segment_path(SegmentName(mark.next));
+        let entry = self.dir().storage.entry(&next).map_err(|e| Error::io("looking at", &next, e))?;
+        Ok(entry.is_none())
+    }
+}

@@ -1,0 +1,117 @@
+//! Listing with the catalog.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sessionlog_codec::ids::NodeId;
+
+use super::listing::{ForkedFrom, SessionKind, SessionRow, Sketch, broken_row, child_status, sort};
+use super::{SessionPlace, StoreReader, WorkspaceHash};
+use crate::catalog::{Catalog, CatalogEntry, CatalogRow};
+use crate::error::Result;
+use crate::log::LogMark;
+use crate::session::SessionReader;
+
+/// Fewer sessions than these are listed as fast without a catalog.
+const WORTH_IT: usize = 32;
+
+/// The rows of all sessions, from the catalog where it is right.
+pub(super) fn list(store: &StoreReader) -> Result<Vec<SessionRow>> {
+    let places = store.places()?;
+    let mut catalog = open(store, places.len());
+    let mut rows = Vec::new();
+    let mut workspaces: BTreeMap<&WorkspaceHash, String> = BTreeMap::new();
+    for place in &places {
+        let workspace = workspaces.entry(&place.workspace).or_insert_with(|| store.workspace_text(place));
+        rows.extend(rows_of(store, place, workspace, catalog.as_mut()));
+    }
+    if let Some(catalog) = &mut catalog {
+        catalog.retain(&places.iter().map(|place| place.id).collect::<BTreeSet<_>>());
+    }
+    sort(&mut rows);
+    Ok(rows)
+}
+
+fn open(store: &StoreReader, sessions: usize) -> Option<Catalog> {
+    if sessions < WORTH_IT {
+        return None;
+    }
+    let dir = store.home.root.join("index");
+    let native = store.home.storage.native_path(&dir)?;
+    // It may be a home that can only be read.
+    store.home.create_dir(&dir).ok()?;
+    Catalog::open(&native)
+}
+
+fn rows_of(
+    store: &StoreReader,
+    place: &SessionPlace,
+    workspace: &str,
+    catalog: Option<&mut Catalog>,
+) -> Vec<SessionRow> {
+    let Some(catalog) = catalog else { return store.rows(place.clone()) };
+    let reader = store.session_at(place.clone());
+    let known = catalog.get(place.id).filter(|entry| reader.log().is_at(&entry.mark).unwrap_or(false));
+    if let Some(entry) = known {
+        return shown(&entry, &reader, workspace);
+    }
+    // Taken before the rows are: if the log grows meanwhile, the mark is outdated at once.
+    let mark = reader.log().mark().ok().flatten();
+    let sketch = match Sketch::of(&reader) {
+        Ok(sketch) => sketch,
+        Err(error) => return vec![broken_row(place, workspace.to_owned(), &error)],
+    };
+    let rows = sketch.rows(&reader, workspace);
+    // What is wrong is looked at each time.
+    if let Some(mark) = mark.filter(|_| rows.iter().all(|row| row.issue.is_none())) {
+        catalog.put(place.id, &entry_of(mark, &rows, &sketch));
+    }
+    rows
+}
+
+fn entry_of(mark: LogMark, rows: &[SessionRow], sketch: &Sketch) -> CatalogEntry {
+    let row = |row: &SessionRow| CatalogRow {
+        id: row.id.clone(),
+        display_id: row.display_id.clone(),
+        node: row.node,
+        parent: row.parent.clone(),
+        forked: row.forked.map(|forked| (forked.session, forked.at)),
+        title: row.title.clone(),
+        messages: row.messages,
+        created_at: row.created_at,
+        last_activity: row.last_activity,
+        model: row.model.clone(),
+        agent: row.agent.clone(),
+        settled: sketch.settled(row.node),
+    };
+    CatalogEntry {
+        mark,
+        bytes: rows.first().map_or(0, |root| root.bytes),
+        lifecycle: sketch.lifecycle(),
+        rows: rows.iter().map(row).collect(),
+    }
+}
+
+/// The rows as they stand in the catalog, with what has to be judged now.
+fn shown(entry: &CatalogEntry, reader: &SessionReader, workspace: &str) -> Vec<SessionRow> {
+    let root_status = reader.status_of(entry.lifecycle);
+    let row = |row: &CatalogRow| SessionRow {
+        kind: if row.node == NodeId::ROOT { SessionKind::Root } else { SessionKind::Child },
+        id: row.id.clone(),
+        display_id: row.display_id.clone(),
+        root: reader.place().id,
+        node: row.node,
+        parent: row.parent.clone(),
+        forked: row.forked.map(|(session, at)| ForkedFrom { session, at }),
+        title: row.title.clone(),
+        status: if row.node == NodeId::ROOT { root_status } else { child_status(row.settled, root_status) },
+        messages: row.messages,
+        created_at: row.created_at,
+        last_activity: row.last_activity,
+        model: row.model.clone(),
+        workspace: workspace.to_owned(),
+        agent: row.agent.clone(),
+        bytes: entry.bytes,
+        issue: None,
+    };
+    entry.rows.iter().map(row).collect()
+}
