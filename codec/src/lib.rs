@@ -40,6 +40,8 @@ mod payload;
 mod raw;
 pub mod record;
 pub mod registry;
+#[cfg(feature = "seeded-bugs")]
+pub mod seeded;
 pub mod segment;
 pub mod stored;
 

@@ -9,10 +9,13 @@ mod cursor;
 mod erase;
 mod fork;
 mod mark;
+#[cfg(all(test, loom))]
+mod model;
 mod reader;
 mod recovery;
 mod scan;
 mod segment;
+mod sync;
 mod tail;
 mod verify;
 

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
@@ -23,7 +24,8 @@ use sessionlog_codec::segment::SegmentHeader;
 use support::hooked::Hooked;
 use support::sample::Sample;
 use support::{
-    LOG, all, batch, content, create, dir, dir_on, disk, last, logged, open, options, read, read_on, records,
+    LOG, QUARANTINE, all, batch, content, create, dir, dir_on, disk, last, logged, open, options, read,
+    read_on, records,
 };
 
 /// Long enough for any machine; only a test that hangs waits for it.
@@ -383,6 +385,38 @@ fn more_records_than_a_footer_counts() {
     let (writer, report) = open(&storage, opts).unwrap();
     assert_eq!(report.last.0, 2 * ((1 << 19) + 1));
     writer.append(batch(3, &[1]), Durability::Sync).unwrap();
+}
+
+// --- Cutting.
+
+/// At every moment the bytes that recovery cuts off are in the log or in quarantine, whatever a loss of power takes.
+#[test]
+fn what_is_cut_off_is_never_lost() {
+    let opts = options(8 << 20, 0);
+    for calls in 0.. {
+        let storage = disk();
+        let writer = create(&storage, opts);
+        writer.append(batch(1, &[10]), Durability::Sync).unwrap();
+        let path = storage.files().pop().unwrap();
+        let whole = storage.read_file(&path).unwrap().len();
+        writer.append(batch(2, &[300]), Durability::Buffered).unwrap();
+        drop(writer);
+        // The last frame is torn, and what there is of it is on disk.
+        storage.corrupt(&path, |bytes| bytes.truncate(bytes.len() - 100)).unwrap();
+        let torn = storage.read_file(&path).unwrap().split_off(whole);
+        storage.fail(Fault::any(FaultError::EIO).after(calls).written(30).repeat(Repeat::Always));
+        let opened = open(&storage, opts).map(|(_, report)| report.cut.map(|cut| cut.quarantine));
+        storage.crash(CrashMode::LoseAll);
+        let in_log = storage.read_file(&path).unwrap().ends_with(&torn);
+        let is_copy = |file: &PathBuf| storage.read_file(file).is_some_and(|bytes| bytes == torn);
+        let copy = storage.files().into_iter().filter(|file| file.starts_with(QUARANTINE)).find(is_copy);
+        assert!(in_log || copy.is_some(), "call {calls}: what was cut off is nowhere");
+        if let Ok(reported) = opened {
+            assert!(!in_log && calls > 8, "{calls}");
+            assert_eq!(reported, copy);
+            return;
+        }
+    }
 }
 
 // --- Closing.

@@ -449,6 +449,10 @@ impl NodeLedger {
     /// The first result of a call is its result.
     fn settle(&mut self, call: CallRef, result: FinishFacts) {
         let Some(facts) = self.calls.get_mut(&call) else { return };
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("second_result_wins") {
+            facts.finished = None;
+        }
         facts.finished.get_or_insert(result);
         self.open.remove(&call);
     }

@@ -1,11 +1,12 @@
 //! Commit groups: threads queue their frames, the first of them writes all that wait and syncs once.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use sessionlog_codec::frame;
 use sessionlog_codec::ids::{Epoch, LogId, Position};
 use sessionlog_codec::record::Envelope;
 
+use super::sync::{Condvar, Mutex, MutexGuard};
 use super::tail::{Committed, Failure, FrameRecords, SyncMode, Tail};
 use super::{Durability, LogDir, LogOptions, Reached, Receipt};
 use crate::error::{Error, ErrorKind, Result};
@@ -291,6 +292,13 @@ impl LogWriter {
                 let (behind, syncs) =
                     std::mem::take(&mut queue.waiting).into_iter().partition(|w| w.frame().is_some());
                 queue.waiting = syncs;
+                #[cfg(feature = "seeded-bugs")]
+                let behind = if sessionlog_codec::seeded::is("reuse_position") {
+                    queue.waiting.extend(behind);
+                    Vec::new()
+                } else {
+                    behind
+                };
                 fail(behind, error);
                 queue.next = tail.next();
             }
@@ -304,6 +312,10 @@ impl LogWriter {
         settle(std::mem::take(&mut leading.group), &committed, sync);
         queue.tail = Some(tail);
         drop(queue);
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("forget_to_wake") {
+            return;
+        }
         self.changed.notify_all();
     }
 }

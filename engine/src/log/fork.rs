@@ -353,6 +353,10 @@ impl ForkPlan {
             drop(clear(&building));
         })?;
         let parent = target.segments.parent().unwrap_or(&target.segments);
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("drop_dir_sync_at_rename") {
+            return self.open(target, options, name, &bytes);
+        }
         storage.sync_dir(parent).map_err(|e| Error::sync(parent, e))?;
         self.open(target, options, name, &bytes)
     }
@@ -378,6 +382,10 @@ impl ForkPlan {
         frame::encode(&mut bytes, header.salt, &self.end.chain, fields, first.records())?;
         let name = SegmentName(header.first_position);
         write_new(to, name, &bytes)?;
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("drop_dir_sync_at_fork") {
+            return Ok((name, bytes));
+        }
         to.storage.sync_dir(&to.segments).map_err(|e| Error::sync(&to.segments, e))?;
         Ok((name, bytes))
     }

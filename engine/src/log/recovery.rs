@@ -155,6 +155,12 @@ struct Walk {
 
 impl Walk {
     fn new(header: &SegmentHeader, witnessed: Position) -> Self {
+        #[cfg(feature = "seeded-bugs")]
+        let witnessed = if sessionlog_codec::seeded::is("torn_tail_when_witnessed") {
+            Position::START
+        } else {
+            witnessed
+        };
         Self {
             end: FrameEnd::of_header(header),
             entries: Vec::new(),
@@ -186,6 +192,12 @@ impl Walk {
     fn good(&mut self, offset: usize, frame: &Frame<'_>) {
         if frame.header().fields.kind == KIND_RECORDS {
             let computed = frame.chain_after(&self.end.chain);
+            #[cfg(feature = "seeded-bugs")]
+            let computed = if sessionlog_codec::seeded::is("skip_chain_check") {
+                frame.header().chain
+            } else {
+                computed
+            };
             if computed != frame.header().chain {
                 let found = frame.header().chain;
                 self.broken_chain = true;
@@ -225,7 +237,10 @@ impl Walk {
             (None, None) => Verdict::Damaged(self.damage(bytes.len(), 0, "the log ends too early")),
             (Some((offset, len, error)), newer) => {
                 // What follows a newer frame can't be judged, so it may be acknowledged for all we know.
-                if acknowledged || self.broken_chain || newer.is_some() {
+                let certain = acknowledged || self.broken_chain || newer.is_some();
+                #[cfg(feature = "seeded-bugs")]
+                let certain = certain && !sessionlog_codec::seeded::is("cut_at_damage");
+                if certain {
                     return Verdict::Damaged(self.damage(*offset, *len, error));
                 }
                 let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last.saturating_add(1));
@@ -362,6 +377,9 @@ impl Recovering {
             let quarantine = keep(&dir, name, &bytes, torn)?;
             report.cut = Some(Cut { segment: name, tail: torn.clone(), quarantine });
         }
+        #[cfg(feature = "seeded-bugs")]
+        let epoch =
+            if sessionlog_codec::seeded::is("epoch_not_raised") { assessment.end.epoch } else { epoch };
         let (file, filled) = made_durable(&dir, name, &bytes, assessment.end.offset)?;
         let tail = Tail::resume(dir, options, name, file, assessment, filled, epoch);
         Ok((LogWriter::new(tail), report))
@@ -378,6 +396,18 @@ fn made_durable(
     let path = dir.segment_path(name);
     let old = dir.open(name, Access::ReadWrite)?;
     let whole = bytes.get(..end).unwrap_or(bytes);
+    #[cfg(feature = "seeded-bugs")]
+    if sessionlog_codec::seeded::is("recovery_not_synced") {
+        return old
+            .set_len(to_u64(end))
+            .map(|()| (old, to_u64(end)))
+            .map_err(|e| Error::io("cutting", &path, e));
+    }
+    #[cfg(feature = "seeded-bugs")]
+    if sessionlog_codec::seeded::is("recovery_syncs_in_place") {
+        let synced = old.set_len(to_u64(end)).and_then(|()| old.sync_all());
+        return synced.map(|()| (old, to_u64(end))).map_err(|e| Error::sync(&path, e));
+    }
     match dir.replace(name, whole) {
         Ok(()) => {
             // An owner that lives on, against all locks, has this file open, and looks behind its own last frame.
@@ -549,6 +579,10 @@ fn keep(dir: &LogDir, name: SegmentName, bytes: &[u8], torn: &TornTail) -> Resul
             Err(error) => return Err(Error::io("creating", &path, error)),
         };
         file.write_at(tail, 0).map_err(|e| Error::io("writing", &path, e))?;
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("quarantine_not_synced") {
+            return Ok(path);
+        }
         file.sync_all().map_err(|e| Error::sync(&path, e))?;
         storage.sync_dir(&dir.quarantine).map_err(|e| Error::sync(&dir.quarantine, e))?;
         return Ok(path);

@@ -110,6 +110,10 @@ impl LogDir {
             drop(storage.remove_file(&beside));
             return Err(error);
         }
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("drop_dir_sync_at_replace") {
+            return Ok(());
+        }
         storage.sync_dir(&self.segments).map_err(|e| Error::sync(&self.segments, e))
     }
 
@@ -134,6 +138,10 @@ fn read_range(file: &dyn StorageFile, path: &Path, offset: u64, len: u64) -> Res
     let file_len = file.len().map_err(|e| Error::io("measuring", path, e))?;
     let len = len.min(file_len.saturating_sub(offset));
     let mut bytes = vec![0; to_usize(len)];
+    #[cfg(feature = "seeded-bugs")]
+    if sessionlog_codec::seeded::is("eio_is_the_end") && file.read_at(&mut bytes, offset).is_err() {
+        return Ok(Vec::new());
+    }
     let read = file.read_at(&mut bytes, offset).map_err(|e| Error::io("reading", path, e))?;
     bytes.truncate(read);
     debug_assert!(to_u64(bytes.len()) <= len, "a read gives no more than was asked for");

@@ -185,6 +185,8 @@ impl Tail {
                 Err(failed) => failure = Some(failed),
             }
         }
+        #[cfg(feature = "seeded-bugs")]
+        let sync = if sessionlog_codec::seeded::is("ack_before_sync") { SyncMode::Defer } else { sync };
         // What is in the log is made durable and acknowledged, also if something behind it failed.
         if sync == SyncMode::Sync
             && !matches!(failure, Some(Failure::Fatal(_)))
@@ -238,6 +240,12 @@ impl Tail {
             Error::invalid("log.segment_len", "a segment is longer than 4 GiB; seal segments earlier")
         })?;
         let fields = FrameFields::records(self.next, self.epoch, self.durable);
+        #[cfg(feature = "seeded-bugs")]
+        let fields = if sessionlog_codec::seeded::is("synced_too_far") {
+            FrameFields { synced: Position(self.next.0.saturating_sub(1)), ..fields }
+        } else {
+            fields
+        };
         self.chain = frame::encode(&mut self.buffer, self.header.salt, &self.chain, fields, records)?;
         self.entries.extend(records.iter().map(|(envelope, _)| FooterEntry::of(envelope, frame_offset)));
         self.next = Position(self.next.0.saturating_add(to_u64(records.len())));
@@ -257,6 +265,8 @@ impl Tail {
             self.buffer.resize(to_usize(new_filled.saturating_sub(self.end)), 0);
         }
         let written = self.file.write_at(&self.buffer, self.end);
+        #[cfg(feature = "seeded-bugs")]
+        let written = if sessionlog_codec::seeded::is("ignore_short_write") { Ok(()) } else { written };
         let path = self.dir.segment_path(self.name);
         match written {
             Ok(()) => {
@@ -268,6 +278,10 @@ impl Tail {
             Err(error) => {
                 // A part may be on disk, a whole frame even: an append that failed must not show up later.
                 let failed = Error::io("writing", &path, error);
+                #[cfg(feature = "seeded-bugs")]
+                if sessionlog_codec::seeded::is("rewind_keeps_bytes") {
+                    return Err(Failure::Rewound(failed));
+                }
                 self.cut_to_end().map_err(|_| Failure::Fatal(failed.clone()))?;
                 Err(Failure::Rewound(failed))
             }
@@ -289,6 +303,10 @@ impl Tail {
 
     /// Whoever else wrote here took over the log, whatever the locks say.
     fn check_unchanged(&self) -> Attempt<()> {
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("fence_not_checked") {
+            return Ok(());
+        }
         let path = self.dir.segment_path(self.name);
         let mut next = [0; 8];
         let read = self.file.read_at(&mut next, self.end);
@@ -312,6 +330,11 @@ impl Tail {
     pub(crate) fn sync(&mut self) -> Result<()> {
         let last = Position(self.next.0.saturating_sub(1));
         if self.durable < last {
+            #[cfg(feature = "seeded-bugs")]
+            if sessionlog_codec::seeded::is("retry_sync") && self.file.sync_data().is_ok() {
+                self.durable = last;
+                return Ok(());
+            }
             let path = self.dir.segment_path(self.name);
             self.file.sync_data().map_err(|e| Error::sync(&path, e))?;
             self.durable = last;
@@ -424,6 +447,14 @@ fn write_header(
     let written = file.write_at(&header.encode(), 0);
     written.map_err(|e| Failure::Rewound(Error::io("writing", &path, e)))?;
     file.sync_all().map_err(|e| Failure::Fatal(Error::sync(&path, e)))?;
+    #[cfg(feature = "seeded-bugs")]
+    if header.segment_no.0 == 0 && sessionlog_codec::seeded::is("drop_dir_sync_at_create") {
+        return Ok(());
+    }
+    #[cfg(feature = "seeded-bugs")]
+    if header.segment_no.0 > 0 && sessionlog_codec::seeded::is("drop_dir_sync_at_roll") {
+        return Ok(());
+    }
     let named = dir.storage.sync_dir(&dir.segments);
     named.map_err(|e| Failure::Fatal(Error::sync(&dir.segments, e)))
 }

@@ -69,6 +69,10 @@ impl Session {
 
     /// How durable a record is before something happens outside that it stands for.
     pub(super) fn before_side_effects(&self) -> Durability {
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("start_not_durable") {
+            return Durability::Buffered;
+        }
         match self.store.options.durability {
             Durability::Sync | Durability::Turn => Durability::Sync,
             Durability::Buffered => Durability::Buffered,

@@ -129,6 +129,10 @@ impl Home {
             Some(_) => return Err(not_a_directory(dir)),
             None => self.storage.create_dir(dir).map_err(|e| Error::io("creating", dir, e))?,
         }
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("drop_dir_sync_of_session") {
+            return Ok(());
+        }
         // Also of one that exists: whoever made it may not have come to this.
         self.sync(dir.parent().unwrap_or(&self.root))
     }

@@ -108,6 +108,14 @@ impl<'a> Frames<'a> {
 
     /// The result of a call, if it has none.
     fn answer(&self, node: NodeId, call: CallRef, reply: Reply) -> Option<NewEvent> {
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("deliver_twice") && !self.open.contains_key(&(node, call)) {
+            let Reply { outcome, parts, origin, .. } = reply;
+            let (call_id, flag) = (String::new(), ResultFlag::Normal);
+            let (artifact, audit, source) = (None, None, None);
+            let again = CallFinished { call, call_id, outcome, flag, parts, artifact, origin, audit, source };
+            return Some(NewEvent::now(node, again));
+        }
         let open = self.open.get(&(node, call))?;
         let Reply { outcome, parts, origin, cause } = reply;
         let flag = match outcome {

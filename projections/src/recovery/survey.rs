@@ -90,6 +90,10 @@ impl<'a> Survey<'a> {
     fn plain_call_step(&self, open: &OpenCall) -> Option<Step> {
         let (node, call) = (open.node, open.call);
         let goes_on = self.course(node) == Course::GoesOn(Some(call.message_no));
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("unknown_rerun") && goes_on && open.state != OpenState::NotStarted {
+            return Some(Step::RerunPure { node, call });
+        }
         match open.state {
             OpenState::Started { effect: Effect::Pure, attempt, .. }
                 if goes_on && attempt < PURE_ATTEMPTS_MAX =>

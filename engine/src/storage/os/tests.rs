@@ -182,6 +182,32 @@ mod unix {
         assert_eq!(OsStorage.list(&missing).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(OsStorage.sync_dir(&missing).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
+
+    /// A write that the system cuts short is an error and not a shorter write. Here a limit on the length of files cuts
+    /// it, in a process of its own, since a limit holds for a whole process.
+    #[test]
+    fn a_short_write_is_no_success() {
+        const PATH: &str = "SESSIONLOG_TEST_SHORT_WRITE";
+        const LEN: usize = 100 << 10;
+        if let Some(path) = std::env::var_os(PATH) {
+            let file = OsStorage.create_new(Path::new(&path)).unwrap();
+            let error = file.write_at(&[1; LEN], 0).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::FileTooLarge, "{error:?}");
+            return;
+        }
+        let home = home();
+        let path = home.path().join("a");
+        let limited = Command::new("sh")
+            .args(["-c", r#"trap "" XFSZ; ulimit -f 8; exec "$@""#, "sh"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "storage::os::tests::unix::a_short_write_is_no_success"])
+            .env(PATH, &path)
+            .output()
+            .unwrap();
+        assert!(limited.status.success(), "{limited:?}");
+        let written = path.metadata().unwrap().len();
+        assert!(written > 0 && written < u64::try_from(LEN).unwrap(), "it was not cut short: {written}");
+    }
 }
 
 #[cfg(target_os = "linux")]
