@@ -11,6 +11,10 @@ use crate::payload;
 use crate::raw::RawBytes;
 use crate::record::Payload;
 
+/// The schema version of no layout, ever: a record that carries it holds the bytes of a payload that did not decode as
+/// what it claimed to be. A salvage gives it to such a record, so that every reader carries the bytes along.
+pub const UNREADABLE: SchemaVersion = SchemaVersion(u16::MAX);
+
 macro_rules! registry {
     ($($number:literal $name:literal v $version:literal $event:ident,)*) => {
         /// What happened. One variant for each event of this version, and two for what it can't read.

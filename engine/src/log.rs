@@ -13,6 +13,7 @@ mod mark;
 mod model;
 mod reader;
 mod recovery;
+pub(crate) mod salvage;
 mod scan;
 mod segment;
 mod sync;
@@ -31,6 +32,7 @@ pub(crate) use recovery::remove_unfinished;
 pub use recovery::{
     Assessment, Cut, Damage, HeaderProblem, LogRecovery, Recovering, SegmentBytes, TornTail, Verdict, assess,
 };
+pub use salvage::{LeftOut, Loss, LostSpan};
 pub use segment::{LogDir, SegmentName};
 pub use verify::{Finding, LogVerification, Severity};
 

@@ -13,6 +13,7 @@ mod message;
 mod orphans;
 mod reader;
 mod report;
+mod salvage;
 mod state;
 mod verify;
 mod views;
@@ -34,6 +35,7 @@ pub use message::{CallResult, Compaction, Message};
 pub use orphans::{Orphan, OrphanChoice, OrphanPolicy, RepeatedCall};
 pub use reader::SessionReader;
 pub use report::{PreviousEnd, RecoveryReport};
+pub use salvage::{FirstRecord, Neighbour, Salvage, SalvageReport, SalvagedSpan, UnreadableRecord};
 pub use verify::SessionVerification;
 pub use work::{
     Answer, AskedAgent, ChildEnd, ChildResult, Delegated, Delegation, EndReason, ExternalRequest, ModelTurn,

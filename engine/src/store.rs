@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durability, ForkPoint, LogOptions};
 use crate::session::{ForkOptions, NewSession, RecoveryReport, ResumeOptions, Session, SessionReader};
 use crate::storage::{OsStorage, Storage};
-use home::Home;
+pub(crate) use home::Home;
 
 /// The environment variable that names the home.
 pub const HOME_VARIABLE: &str = "SESSIONLOG_HOME";
@@ -273,12 +273,12 @@ pub(crate) fn not_found(id: &str) -> Error {
 }
 
 #[cfg(unix)]
-fn path_of_bytes(bytes: &[u8]) -> PathBuf {
+pub(crate) fn path_of_bytes(bytes: &[u8]) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
 }
 
 #[cfg(not(unix))]
-fn path_of_bytes(bytes: &[u8]) -> PathBuf {
+pub(crate) fn path_of_bytes(bytes: &[u8]) -> PathBuf {
     PathBuf::from(String::from_utf8_lossy(bytes).into_owned())
 }

@@ -139,7 +139,8 @@ impl Conversation {
             }
             Event::ContextReset(reset) => self.push(logged, Body::Reset(reset.reason.clone())),
             Event::RunStarted(run) => self.push(logged, Body::Run(run.reason)),
-            Event::GapMarked(gap) => self.push(logged, Body::Gap(gap.clone())),
+            // Without an explanation, it goes on from the one before it, which tells of the whole span.
+            Event::GapMarked(gap) if !gap.explanation.is_empty() => self.push(logged, Body::Gap(gap.clone())),
             Event::HeadMoved(moved) => self.path.move_to(moved.to),
             other => match sealed(other) {
                 Some(Sealed::Message) => self.append_sealed(logged),

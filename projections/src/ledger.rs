@@ -260,7 +260,10 @@ impl Ledger {
         self.nodes.get(&node).and_then(|facts| facts.settled)
     }
 
-    fn is_open_node(&self, node: NodeId) -> bool {
+    /// Whether a conversation can be appended to: the root's, or a child's whose bookmark is there. Of a damaged log, the
+    /// bookmark may be lost.
+    #[must_use]
+    pub fn is_open_node(&self, node: NodeId) -> bool {
         node == NodeId::ROOT || self.nodes.get(&node).is_some_and(|facts| facts.bookmark == Bookmark::Opened)
     }
 }

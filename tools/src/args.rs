@@ -100,6 +100,10 @@ pub enum Command {
     Import(ImportArgs),
     /// Play through a crash: record a tree of agents, kill its process, resume it
     Demo(DemoArgs),
+    /// Save all that is whole of a hurt session into a new home, and say what is not
+    Repair(RepairArgs),
+    /// Look over a whole home: what is wrong with it, and what would fix it
+    Doctor(DoctorArgs),
 }
 
 /// Arguments of `ls`.
@@ -308,6 +312,37 @@ pub struct DemoArgs {
     /// Be the agent that is killed: in the demo's child process only
     #[arg(long, hide = true, value_name = "DIR")]
     pub agent: Option<PathBuf>,
+}
+
+/// Arguments of `repair`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(
+    after_help = "The hurt session is not changed by a byte. Every record that is whole keeps its place in the copy; \
+what is missing is marked there. The copy can be resumed and gone on with.
+
+Examples:
+  logdump repair 0197b4a2 --dry-run
+  logdump repair 0197b4a2 --to /tmp/repaired
+  logdump repair /mnt/old-disk/workspaces/944d51144ca0/sessions/0197b4a2-7c1e-7000-8000-0123456789ab --to /tmp/repaired"
+)]
+pub struct RepairArgs {
+    /// The session, by its id or as its directory
+    pub session: String,
+    /// The new home that the copy goes into: a directory that does not exist, or an empty one
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
+    pub to: Option<PathBuf>,
+    /// Say what would be saved and what not, and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "Nothing is changed: each finding comes with what fixes it.")]
+pub struct DoctorArgs {
+    /// The home to look over, instead of that of --home
+    #[arg(value_name = "HOME")]
+    pub dir: Option<PathBuf>,
 }
 
 fn parse_status(word: &str) -> Result<Status, String> {

@@ -2,6 +2,7 @@
 
 pub mod context;
 pub mod demo;
+pub mod doctor;
 pub mod events;
 pub mod export;
 pub mod fork;
@@ -11,6 +12,7 @@ pub mod ls;
 pub mod open_calls;
 pub mod plan;
 pub mod render;
+pub mod repair;
 pub mod resolve;
 pub mod rewind;
 pub mod show;

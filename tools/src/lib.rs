@@ -74,6 +74,8 @@ fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {
         Command::Export(args) => commands::export::run(args, context),
         Command::Import(args) => commands::import::run(args, context),
         Command::Demo(args) => commands::demo::run(args, context),
+        Command::Repair(args) => commands::repair::run(args, context),
+        Command::Doctor(args) => commands::doctor::run(args, context),
     }
 }
 

@@ -257,7 +257,9 @@ pub struct ImportedRaw {
     pub bytes: RawBytes,
 }
 
-/// `gap.marked`: records are missing here, and it is known where and why. Appended by repair and importers.
+/// `gap.marked`: records are missing here, and it is known where and why. Appended by salvage and importers. A salvage
+/// marks each missing position with one; all but the first of a span (or of a node in it) have no explanation, and nothing is
+/// shown for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GapMarked {
     /// The file that is hurt.

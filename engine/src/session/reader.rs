@@ -27,6 +27,10 @@ impl SessionReader {
         Self { storage, place, log }
     }
 
+    pub(super) fn parts(&self) -> (Arc<dyn Storage>, &SessionPlace) {
+        (Arc::clone(&self.storage), &self.place)
+    }
+
     /// Where the session is.
     #[must_use]
     pub fn place(&self) -> &SessionPlace {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use sessionlog_codec::event::{Event, LoggedEvent, NewEvent};
+use sessionlog_codec::event::{Event, GapMarked, LoggedEvent, NewEvent};
 use sessionlog_codec::ids::{NodeId, Position};
 use sessionlog_projections::{Ledger, Projection, TreeState, validate_pairing};
 
@@ -88,12 +88,26 @@ impl Check {
             }
             EventItem::Event(event) => {
                 self.result.events = self.result.events.saturating_add(1);
-                if matches!(event.event, Event::Unknown(_)) {
-                    self.result.unknown_events = self.result.unknown_events.saturating_add(1);
+                match &event.event {
+                    Event::Unknown(_) => {
+                        self.result.unknown_events = self.result.unknown_events.saturating_add(1);
+                    }
+                    Event::GapMarked(gap) if !gap.explanation.is_empty() => {
+                        self.gap(event.position, gap);
+                    }
+                    _ => {}
                 }
                 self.tree.apply(&event);
                 self.ledger_check(*event);
             }
+        }
+    }
+
+    /// What a salvage could not save is missing for ever, and nothing is wrong with the log that says so.
+    fn gap(&mut self, at: Position, gap: &GapMarked) {
+        self.find(Severity::Warning, "gap.marked", at, gap.explanation.clone());
+        if let Some(finding) = self.result.findings.last_mut() {
+            (finding.first, finding.last) = (gap.first.or(finding.first), gap.last.or(finding.last));
         }
     }
 

@@ -27,9 +27,18 @@ pub(crate) fn open_with(storage: &SimStorage, options: StoreOptions) -> Store {
 
 /// A store with small files and a clock of its own.
 pub(crate) fn try_open_with(storage: &SimStorage, options: StoreOptions) -> sessionlog::Result<Store> {
+    try_open_at(storage, "home", options)
+}
+
+/// The same, at another place.
+pub(crate) fn try_open_at(
+    storage: &SimStorage,
+    home: &str,
+    options: StoreOptions,
+) -> sessionlog::Result<Store> {
     let clock = Arc::new(Ticking(AtomicI64::new(0)));
     let options = StoreOptions { log: LogOptions { segment_len: 2048, fill_len: 512 }, ..options };
-    Store::open_on(Arc::new(storage.clone()), clock, "home", options)
+    Store::open_on(Arc::new(storage.clone()), clock, home, options)
 }
 
 /// A session that can crash.

@@ -49,6 +49,9 @@ impl TakeOver {
 
     fn add(&mut self, first: Position, events: Vec<NewEvent>) {
         for new in &events {
+            // A salvage may have left a conversation without its beginning: what recovery would record in it breaks a
+            // law, and must not keep the rest from being taken over.
+            let is_lawful = self.events.is_empty() || self.after.ledger().check(new).is_ok();
             let behind = u64::try_from(self.events.len()).unwrap_or(u64::MAX);
             let position = Position(first.0.saturating_add(behind));
             self.after.apply(&LoggedEvent {
@@ -59,15 +62,17 @@ impl TakeOver {
                 cause: new.cause,
                 event: new.event.clone(),
             });
-            self.events.push(new.clone());
+            if is_lawful {
+                self.events.push(new.clone());
+            }
         }
     }
 }
 
-/// The turns that are open, by conversation.
+/// The turns that are open, by conversation. Of one whose beginning is lost, no turn can be ended.
 #[must_use]
 pub fn open_turns(state: &RecoveryState) -> Vec<(NodeId, TurnNo)> {
     let ledger = state.ledger();
-    let nodes = (0..ledger.next_node().0).map(NodeId);
+    let nodes = (0..ledger.next_node().0).map(NodeId).filter(|node| ledger.is_open_node(*node));
     nodes.filter_map(|node| Some((node, ledger.open_turn(node)?))).collect()
 }

@@ -138,7 +138,7 @@ fn next_step(code: &str, severity: Severity) -> &'static str {
         "segment.missing" | "segment.gap" | "segment.foreign" | "segment.name" | "segment.unsealed" => {
             "Bring the file back from a backup. All other records can still be read and exported."
         }
-        "frame.gap" => "The records at these positions are gone, unless a backup has them.",
+        "frame.gap" | "gap.marked" => "The records at these positions are gone, unless a backup has them.",
         "context.illegal" => "This should not be possible: please report it, with the session's log.",
         "session.half_created" => "The directory can be removed: nothing was ever stored in it.",
         _ if severity >= Severity::Lost => {
@@ -188,11 +188,13 @@ fn human(context: &Context, checked: &Checked) -> Result<(), Failure> {
 /// Findings one by one, and of those that come in crowds the first ones: what is missing breaks the laws of what follows.
 fn findings(context: &Context, result: &SessionVerification) -> Result<(), Failure> {
     let mut told: BTreeMap<&str, u64> = BTreeMap::new();
+    let is_loss = |finding: &Finding| finding.severity == Severity::Lost || finding.code == "gap.marked";
+    let loss = result.all().find(|finding| is_loss(finding)).map(|_| Severity::Lost);
     for finding in result.all().filter(|finding| finding.severity > Severity::Note) {
         let told = told.entry(finding.code).or_default();
         *told = told.saturating_add(1);
         if *told <= TOLD {
-            human_finding(context, finding, result.worst())?;
+            human_finding(context, finding, loss)?;
         }
     }
     for (code, number) in told.into_iter().filter(|(_, number)| *number > TOLD) {
@@ -202,7 +204,8 @@ fn findings(context: &Context, result: &SessionVerification) -> Result<(), Failu
     Ok(())
 }
 
-fn human_finding(context: &Context, finding: &Finding, worst: Option<Severity>) -> Result<(), Failure> {
+/// A finding; `loss` if something is missing that the others may follow from.
+fn human_finding(context: &Context, finding: &Finding, loss: Option<Severity>) -> Result<(), Failure> {
     let paint = match finding.severity {
         Severity::Lost => Paint::Bad,
         Severity::Repairable | Severity::Warning => Paint::Warning,
@@ -224,7 +227,7 @@ fn human_finding(context: &Context, finding: &Finding, worst: Option<Severity>) 
     if !place.is_empty() {
         context.line(&context.paint(Paint::Dim, &format!("    at {}", safe(&place.join("; ")))))?;
     }
-    let next = match (finding.code, worst) {
+    let next = match (finding.code, loss) {
         ("law.broken", Some(Severity::Lost)) => "It may follow from what is missing.",
         (code, _) => next_step(code, finding.severity),
     };
