@@ -28,7 +28,7 @@ fn grow(store: &Store, workspace: &Path, number: usize) -> Option<Session> {
         session.prompt(Message::user(format!("prompt {turn} {}", "word ".repeat(60)))).unwrap();
         session.append(Message::assistant("I look.").call("c", "run", "{}").model("m1")).unwrap();
         let Some(Work::Call(call)) = session.work().unwrap().into_iter().next() else { panic!() };
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             let delegation = Delegation::external("oracle", "Tell me.");
             assert!(matches!(call.delegate(delegation).unwrap(), Delegated::Child(_)));
             let Some(Work::Ask(request)) = session.work().unwrap().into_iter().next() else { panic!() };
