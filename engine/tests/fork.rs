@@ -24,7 +24,7 @@ use sessionlog::log::Severity;
 use sessionlog::projections::recovery::{Availability, HostNeed, RecoveryState, Step, plan};
 use sessionlog::projections::{EntryBody, Projection, Status, TranscriptEntry, validate_pairing};
 use sessionlog::session::EventItem;
-use sessionlog::storage::{Call, CallKind, CrashMode, Fault, FaultError, SimStorage, Storage};
+use sessionlog::storage::{Access, Call, CallKind, CrashMode, Fault, FaultError, SimStorage, Storage};
 use sessionlog::store::{ForkedFrom, WorkspaceHash};
 use sessionlog::{
     CallResult, Durability, ErrorKind, ForkOptions, ForkPoint, LogOptions, Message, NewSession, Session,
@@ -654,4 +654,30 @@ fn a_fork_that_fails_is_no_session() {
         })
         .unwrap();
     assert_eq!(events, fork.last().0);
+}
+
+/// A crash in the middle of a roll leaves a sealed segment, and half of a header behind it. A fork that is made then shares
+/// the sealed one with its source; the source's next owner, who puts a new file in its place, must not touch the old one.
+#[test]
+fn a_segment_that_a_fork_shares_is_not_touched_by_recovery() {
+    let storage = SimStorage::new();
+    let store = simulated(&storage);
+    let session = store.create("/w", NewSession::default()).unwrap();
+    let (id, log) = (session.id(), session.place().dir.join("log"));
+    talk(&session, 12_000);
+    std::mem::forget(session);
+    storage.crash(CrashMode::KeepAll);
+    let segments = storage.list(&log).unwrap();
+    assert!(segments.len() > 1, "{segments:?}");
+    let last = storage.open(&log.join(&segments.last().unwrap().name), Access::ReadWrite).unwrap();
+    last.set_len(10).unwrap();
+
+    let store = simulated(&storage);
+    let fork = store.fork(id, ForkPoint::Head, ForkOptions::default()).unwrap();
+    let fork_id = fork.id();
+    fork.close().unwrap();
+    store.resume(id).unwrap().0.close().unwrap();
+    assert_whole(&reader(&store, fork_id), "the fork");
+    assert_whole(&reader(&store, id), "its source");
+    store.resume(fork_id).unwrap().0.close().unwrap();
 }

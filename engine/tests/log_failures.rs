@@ -666,6 +666,45 @@ fn full_disk_stops_recovery_before_it_cuts() {
 
 // --- Fencing and other owners.
 
+/// A lock that did not hold, and an owner that is taken over from in the moment between its look at whether it still is the
+/// owner and its write (a process that was stopped, a machine that slept). It stops before it acknowledges anything.
+#[test]
+fn another_owner_fences_this_one_in_the_middle_of_an_append() {
+    for (segment_len, fill_len) in [(8 << 20, 0), (8 << 20, 4096), (300, 0), (300, 300)] {
+        // The first write is that of the header, the second one that of the first record: before it, there is no log.
+        for nth in 2..8 {
+            let opts = options(segment_len, fill_len);
+            let storage = disk();
+            let (count, inner) = (AtomicUsize::new(0), storage.clone());
+            let owner = Arc::new(OnceLock::new());
+            let new_owner = Arc::clone(&owner);
+            let hook = move |kind| {
+                if kind == CallKind::Write && count.fetch_add(1, Ordering::SeqCst) == nth {
+                    new_owner.get_or_init(|| open(&inner, opts).unwrap().0);
+                }
+            };
+            let hooked = Hooked { inner: storage.clone(), hook: Arc::new(hook) };
+            let stale = LogWriter::create(dir_on(Arc::new(hooked)), opts, LOG).unwrap();
+            let mut acknowledged = Vec::new();
+            let refused = (1..20).find_map(|tag| match stale.append(batch(tag, &[100]), Durability::Sync) {
+                Ok(receipt) => {
+                    acknowledged.extend(logged(receipt.first, tag, &[100]));
+                    None
+                }
+                Err(error) => Some(error.kind()),
+            });
+            let what = format!("{segment_len} {fill_len} {nth}");
+            assert_eq!(refused, Some(ErrorKind::Fenced), "{what}");
+            assert_eq!(all(&storage), acknowledged, "{what}");
+            let owner = owner.get().unwrap();
+            owner.append(batch(30, &[100]), Durability::Sync).unwrap();
+            assert_eq!(kind(stale.append(batch(31, &[1]), Durability::Sync)), ErrorKind::Fenced);
+            let found = LogReader::new(dir(&storage)).verify().unwrap();
+            assert!(found.findings.iter().all(|it| it.severity == Severity::Note), "{what}: {found:?}");
+        }
+    }
+}
+
 /// A lock that did not hold: whoever finds the log changed under it stops for good, and overwrites nothing.
 #[test]
 fn another_owner_fences_this_one() {

@@ -130,6 +130,8 @@ impl LogReader {
             let assessed = assess(SegmentBytes { bytes: &bytes, witnessed: Position::START });
             let hurt = match &assessed {
                 Ok(Assessment { verdict: Verdict::Damaged(damage), .. }) => Some(damage.offset),
+                // Or a new owner put another file in its place since it was opened.
+                Err(HeaderProblem::Unreadable(_)) => Some(0),
                 _ => None,
             };
             if hurt.is_none() || hurt == seen {

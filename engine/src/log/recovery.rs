@@ -380,19 +380,20 @@ impl Recovering {
         #[cfg(feature = "seeded-bugs")]
         let epoch =
             if sessionlog_codec::seeded::is("epoch_not_raised") { assessment.end.epoch } else { epoch };
-        let (file, filled) = made_durable(&dir, name, &bytes, assessment.end.offset)?;
+        let (file, filled) = made_durable(&dir, name, &bytes, &assessment)?;
         let tail = Tail::resume(dir, options, name, file, assessment, filled, epoch);
         Ok((LogWriter::new(tail), report))
     }
 }
 
-/// Makes the first `end` bytes of the last segment durable, and all that there is of it. Gives the file and its length.
+/// Makes the last segment durable, up to its last whole frame, and all that there is of it. Gives the file and its length.
 fn made_durable(
     dir: &LogDir,
     name: SegmentName,
     bytes: &[u8],
-    end: usize,
+    assessment: &Assessment,
 ) -> Result<(Arc<dyn StorageFile>, u64)> {
+    let end = assessment.end.offset;
     let path = dir.segment_path(name);
     let old = dir.open(name, Access::ReadWrite)?;
     let whole = bytes.get(..end).unwrap_or(bytes);
@@ -410,8 +411,14 @@ fn made_durable(
     }
     match dir.replace(name, whole) {
         Ok(()) => {
-            // An owner that lives on, against all locks, has this file open, and looks behind its own last frame.
-            old.write_at(&REPLACED, to_u64(end)).map_err(|e| Error::io("fencing", &path, e))?;
+            // An owner that lives on, against all locks, has this file open. It looks behind its own last frame before it
+            // writes, and at the file's beginning before it acknowledges: it may have looked, and not yet written. A sealed
+            // file takes no frames, and may be a fork's too.
+            if assessment.state == SegmentState::Active {
+                for offset in [0, to_u64(end)] {
+                    old.write_at(&REPLACED, offset).map_err(|e| Error::io("fencing", &path, e))?;
+                }
+            }
             Ok((dir.open(name, Access::ReadWrite)?, to_u64(whole.len())))
         }
         Err(error) if error.kind() == ErrorKind::Full => {
@@ -426,7 +433,8 @@ fn made_durable(
     }
 }
 
-/// What stands behind the last frame of a file that is a segment no more. No frame begins so.
+/// What stands at the beginning of a file that is a segment no more, and behind its last frame. No segment begins so, and no
+/// frame.
 const REPLACED: [u8; 8] = *b"replaced";
 
 /// Removes what a creation left that did not finish: a single segment without a whole record, whose bytes are kept in

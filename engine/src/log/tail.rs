@@ -8,7 +8,7 @@ use sessionlog_codec::frame::{self, FrameFields};
 use sessionlog_codec::ids::{Digest, Epoch, LogId, Position, SegmentNo};
 use sessionlog_codec::limits::{FRAME_RECORDS_MAX, SEGMENT_HEADER_LEN};
 use sessionlog_codec::record::Envelope;
-use sessionlog_codec::segment::{self, FORMAT_VERSION, SegmentHeader};
+use sessionlog_codec::segment::{self, FORMAT_VERSION, SEGMENT_MAGIC, SegmentHeader};
 
 use super::LogOptions;
 use super::recovery::{Assessment, SegmentState};
@@ -318,6 +318,16 @@ impl Tail {
         Err(Failure::Fatal(fenced(&path, self.end)))
     }
 
+    /// Whoever took the log over put another file in this one's place, and said so at this one's beginning. Looked at after a
+    /// sync and before anything is acknowledged: [`check_unchanged`](Self::check_unchanged) comes before the write, and the
+    /// take-over may have come between the two.
+    fn check_not_replaced(&self) -> Result<()> {
+        let path = self.dir.segment_path(self.name);
+        let mut magic = [0; 8];
+        self.file.read_at(&mut magic, 0).map_err(|e| Error::io("reading", &path, e))?;
+        if magic == SEGMENT_MAGIC { Ok(()) } else { Err(fenced(&path, 0)) }
+    }
+
     fn cut_to_end(&mut self) -> Result<()> {
         let path = self.dir.segment_path(self.name);
         self.file.set_len(self.end).map_err(|e| Error::io("cutting", &path, e))?;
@@ -337,6 +347,7 @@ impl Tail {
             }
             let path = self.dir.segment_path(self.name);
             self.file.sync_data().map_err(|e| Error::sync(&path, e))?;
+            self.check_not_replaced()?;
             self.durable = last;
         }
         Ok(())
@@ -379,6 +390,7 @@ impl Tail {
             return Err(Failure::Rewound(error));
         }
         self.file.sync_all().map_err(|e| Failure::Fatal(Error::sync(&path, e)))?;
+        self.check_not_replaced().map_err(Failure::Fatal)?;
         self.state = SegmentState::Sealed;
         Ok(())
     }
@@ -406,6 +418,12 @@ impl Tail {
             created => created.map_err(|e| Failure::Rewound(Error::io("creating", &path, e)))?,
         };
         write_header(&self.dir, name, &*file, &header)?;
+        // Before the header was whole, whoever took over removed the file.
+        match self.dir.read(name, 0, to_u64(SEGMENT_HEADER_LEN)) {
+            Ok(bytes) if bytes == header.encode() => {}
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(Failure::Rewound(error)),
+            _ => return Err(Failure::Fatal(fenced(&path, 0))),
+        }
         let (dir, durable) = (self.dir.clone(), self.durable);
         *self = Self::over(dir, self.options, name, file, header, self.epoch);
         self.durable = durable;
