@@ -13,7 +13,7 @@
 //! page cache what it never wrote.
 //!
 //! It needs root, loop devices and `mkfs`; where they are missing it says so and does nothing. `SESSIONLOG_CUTS` is the
-//! number of cuts of each file system, `SESSIONLOG_SEED` the seed.
+//! number of cuts of each file system, `SESSIONLOG_GATES` that of disks that fail a sync, `SESSIONLOG_SEED` the seed.
 
 #![allow(
     clippy::unwrap_used,

@@ -4,8 +4,8 @@
 //! left, and of a second window that "waits for a lock" of a process that is long gone, come from locks that are files with
 //! a pid in them.
 //!
-//! The test runs itself as the hosts. `SESSIONLOG_KILLS` is the number of SIGKILLs of the two tests that kill at random,
-//! `SESSIONLOG_SEED` the seed. Where there is no `kill` command, the tests that stop processes say so and do nothing.
+//! The test runs itself as the hosts. `SESSIONLOG_KILLS` is the number of SIGKILLs of each of the two tests that kill at
+//! random, `SESSIONLOG_ROBBERIES` that of owners that are robbed of their lock, `SESSIONLOG_SEED` the seed. Where there is no `kill` command, the tests that stop processes say so and do nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,6 +29,7 @@ use std::time::Instant;
 use sessionlog::codec::event::{Event, Part};
 use sessionlog::codec::ids::{Position, SessionId};
 use sessionlog::codec::record::Payload;
+use sessionlog::codec::segment::SegmentHeader;
 use sessionlog::log::{Cursor, ReadItem, Severity};
 use sessionlog::projections::Liveness;
 use sessionlog::session::EventItem;
@@ -489,8 +490,7 @@ fn a_dead_hosts_session_is_free_at_once() {
             assert_ne!(reader.liveness(), Liveness::Alive);
             follower.advance();
             if rng.below(3) == 0 {
-                tear(&reader, &mut rng);
-                torn += 1;
+                torn += u64::from(tear(&reader, &mut rng));
                 follower.advance();
             }
         }
@@ -508,15 +508,20 @@ fn a_dead_hosts_session_is_free_at_once() {
     ));
 }
 
-/// Leaves bytes behind the last frame, as an append does that was not finished.
-fn tear(reader: &SessionReader, rng: &mut Rng) {
+/// Leaves bytes behind the last frame, as an append does that was not finished. Whether there was a place for them: nothing
+/// is appended to a segment whose header is not whole.
+fn tear(reader: &SessionReader, rng: &mut Rng) -> bool {
     let newest = segments(reader).pop().unwrap();
     let mut bytes = std::fs::read(&newest).unwrap();
+    if SegmentHeader::decode(&bytes).is_err() {
+        return false;
+    }
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     // A frame may end in zeros.
     bytes.resize((used + 64).next_multiple_of(8), 0);
     bytes.extend((0..1 + rng.below(200)).map(|_| u8::try_from(rng.below(255)).unwrap() + 1));
     std::fs::write(newest, bytes).unwrap();
+    true
 }
 
 fn segments(reader: &SessionReader) -> Vec<PathBuf> {

@@ -320,12 +320,13 @@ impl Tail {
 
     /// Whoever took the log over put another file in this one's place, and said so at this one's beginning. Looked at after a
     /// sync and before anything is acknowledged: [`check_unchanged`](Self::check_unchanged) comes before the write, and the
-    /// take-over may have come between the two.
+    /// take-over may have come between the two. A look that fails proves nothing, and what was synced is durable.
     fn check_not_replaced(&self) -> Result<()> {
-        let path = self.dir.segment_path(self.name);
         let mut magic = [0; 8];
-        self.file.read_at(&mut magic, 0).map_err(|e| Error::io("reading", &path, e))?;
-        if magic == SEGMENT_MAGIC { Ok(()) } else { Err(fenced(&path, 0)) }
+        match self.file.read_at(&mut magic, 0) {
+            Ok(_) if magic != SEGMENT_MAGIC => Err(fenced(&self.dir.segment_path(self.name), 0)),
+            _ => Ok(()),
+        }
     }
 
     fn cut_to_end(&mut self) -> Result<()> {

@@ -40,7 +40,7 @@ impl Session {
     /// # Errors
     /// `Invalid` if it would break a law (a tool message, two calls of the same id, ...) or is too large; `Full`, `Io`,
     /// `Closed`, `Fenced` as [`LogWriter`](crate::log::LogWriter). After any error it is not in the log, but for an `Io` of a
-    /// failed sync: then that is not known, and the session is closed.
+    /// failed sync and the first `Fenced`: then that is not known, and the session is closed.
     pub fn append(&self, message: Message) -> Result<Appended> {
         self.append_to(NodeId::ROOT, message)
     }

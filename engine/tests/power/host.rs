@@ -161,7 +161,7 @@ impl Host {
 }
 
 fn next(session: &Session) -> u64 {
-    session.ledger(|ledger| ledger.next_message_no(NodeId::ROOT)).unwrap().0.into()
+    session.ledger(|ledger| ledger.next_message_no(NodeId::ROOT)).unwrap().0
 }
 
 /// An operating system that says it synced and did not.

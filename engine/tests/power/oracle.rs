@@ -220,7 +220,7 @@ fn events(reader: &SessionReader, last: Position) -> Result<BTreeMap<Position, S
 fn in_words(event: &Event) -> Result<Option<String>, String> {
     Ok(match event {
         Event::MessageAppended(it) => {
-            let number = u64::from(it.message_no.0);
+            let number = it.message_no.0;
             if it.parts != [Part::text(said(number))] {
                 return Err(format!("message {number} says {:?}", it.parts));
             }
