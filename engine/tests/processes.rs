@@ -115,14 +115,16 @@ impl Process {
         assert!(kill(signal, self.pid()), "kill -{signal} {}", self.pid());
     }
 
-    /// Stops it, and comes back once it stands still: a system call that is under way goes on to its end.
+    /// Stops it, and comes back once each of its threads stands still: a system call that is under way goes on to its end.
     fn stop(&self) {
         self.signal("STOP");
-        let state = || {
-            let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).ok()?;
-            Some(status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().to_owned())
-        };
-        while state().is_some_and(|state| !state.starts_with(['T', 't'])) {
+        while std::fs::read_dir(format!("/proc/{}/task", self.pid())).is_ok_and(|threads| {
+            threads.flatten().any(|thread| {
+                let status = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+                let state = status.lines().find_map(|line| line.strip_prefix("State:")).unwrap_or("T");
+                !state.trim().starts_with(['T', 't'])
+            })
+        }) {
             std::thread::yield_now();
         }
     }
@@ -725,8 +727,8 @@ fn an_owner_that_was_stopped_anywhere_and_robbed_is_fenced() {
         let (session, _) = store.resume(id).unwrap();
         session.append(Message::user(words(3, 0))).unwrap();
         stale.signal("CONT");
-        // It ends by itself, at the first append that fails.
-        let after: Vec<_> = std::iter::from_fn(|| stale.hear()).take(200).collect();
+        // What it said before is still in the pipe. It ends by itself, at the first append that fails.
+        let after: Vec<_> = std::iter::from_fn(|| stale.hear()).take(5000).collect();
         let (last, acks) = after.split_last().unwrap();
         acks.iter().for_each(|said| assert!(acked.note(said)));
         assert_eq!(last, "error Fenced log.fenced", "after {} acknowledgements", acks.len());
