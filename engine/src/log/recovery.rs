@@ -351,13 +351,13 @@ impl Recovering {
     ///
     /// What was read is not believed to be on disk. A writer that died may not have synced it; and after a sync that failed,
     /// a system may go on showing bytes that it will never write, which no later sync of the same file would change. So the
-    /// last segment is written anew, whole, and takes its own place: no byte that was acknowledged is written over. (Where the
-    /// disk has no room for that, it is synced where it is.)
+    /// last segment is written anew, whole, and takes its own place: no byte that was acknowledged is written over. That takes
+    /// room for one segment.
     ///
     /// Durable when it returns: the quarantine copy, and every record of the log.
     ///
     /// # Errors
-    /// `Io` or `Full` if a copy can't be written: then nothing was cut.
+    /// `Io` or `Full` if a copy can't be written: then nothing was cut, and the log is as it was.
     pub fn finish(self) -> Result<(LogWriter, LogRecovery)> {
         let Self { dir, options, name, bytes, assessment, half_created } = self;
         let mut report = LogRecovery {
@@ -409,28 +409,16 @@ fn made_durable(
         let synced = old.set_len(to_u64(end)).and_then(|()| old.sync_all());
         return synced.map(|()| (old, to_u64(end))).map_err(|e| Error::sync(&path, e));
     }
-    match dir.replace(name, whole) {
-        Ok(()) => {
-            // An owner that lives on, against all locks, has this file open. It looks behind its own last frame before it
-            // writes, and at the file's beginning before it acknowledges: it may have looked, and not yet written. A sealed
-            // file takes no frames, and may be a fork's too.
-            if assessment.state == SegmentState::Active {
-                for offset in [0, to_u64(end)] {
-                    old.write_at(&REPLACED, offset).map_err(|e| Error::io("fencing", &path, e))?;
-                }
-            }
-            Ok((dir.open(name, Access::ReadWrite)?, to_u64(whole.len())))
+    dir.replace(name, whole)?;
+    // An owner that lives on, against all locks, has this file open. It looks behind its own last frame before it writes,
+    // and at the file's beginning before it acknowledges: it may have looked, and not yet written. A sealed file takes no
+    // frames, and may be a fork's too.
+    if assessment.state == SegmentState::Active {
+        for offset in [0, to_u64(end)] {
+            old.write_at(&REPLACED, offset).map_err(|e| Error::io("fencing", &path, e))?;
         }
-        Err(error) if error.kind() == ErrorKind::Full => {
-            if bytes.len() > end {
-                old.set_len(to_u64(end)).map_err(|e| Error::io("cutting", &path, e))?;
-            }
-            old.sync_all().map_err(|e| Error::sync(&path, e))?;
-            dir.storage.sync_dir(&dir.segments).map_err(|e| Error::sync(&dir.segments, e))?;
-            Ok((old, to_u64(whole.len())))
-        }
-        Err(error) => Err(error),
     }
+    Ok((dir.open(name, Access::ReadWrite)?, to_u64(whole.len())))
 }
 
 /// What stands at the beginning of a file that is a segment no more, and behind its last frame. No segment begins so, and no
