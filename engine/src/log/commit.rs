@@ -419,7 +419,7 @@ impl Ticket<'_> {
     /// # Errors
     /// `Full` or `Io` if it could not be written: then it is not in the log, now or later, and the writer is usable.
     /// `Io` if the sync failed: then the writer is closed, and whether the append is in the log is not known. `Fenced` if
-    /// another owner took over.
+    /// another owner took over: the first time, whether it took this append over is not known; later ones are not in the log.
     pub fn wait(self) -> Result<Receipt> {
         let mut queue = self.writer.lock();
         loop {
