@@ -42,19 +42,26 @@ use output::safe::safe_lines;
 
 /// Runs the command that `args` ask for, the program's name first.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args = match Args::try_parse_from(args) {
-        Ok(args) => args,
-        Err(error) => return usage(&error).into(),
-    };
-    let context = Context::new(&args.global);
-    let done = dispatch(&args.command, &context).and_then(|exit| context.flush().map(|()| exit));
-    match done {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            context.fail(&failure);
-            failure.exit().into()
-        }
+    match Args::try_parse_from(args) {
+        Ok(args) => finish(&args, &Context::new(&args.global)).into(),
+        Err(error) => usage(&error).into(),
     }
+}
+
+/// As [`run`], with the data going to `out` as to a file, and the exit code to be looked at: for who calls it in process.
+pub fn run_to(args: impl IntoIterator<Item = OsString>, out: Box<dyn Write>) -> Exit {
+    match Args::try_parse_from(args) {
+        Ok(args) => finish(&args, &Context::to(&args.global, out)),
+        Err(error) => usage(&error),
+    }
+}
+
+fn finish(args: &Args, context: &Context) -> Exit {
+    let done = dispatch(&args.command, context).and_then(|exit| context.flush().map(|()| exit));
+    done.unwrap_or_else(|failure| {
+        context.fail(&failure);
+        failure.exit()
+    })
 }
 
 fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {

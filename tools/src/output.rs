@@ -119,13 +119,20 @@ impl Context {
             }
             ColorWhen::Auto => Colors::On,
         };
+        let destination = if terminal { Destination::Terminal } else { Destination::Elsewhere };
+        Self { destination, colors, ..Self::to(global, Box::new(stdout.lock())) }
+    }
+
+    /// A context whose data goes to `out`, as to a file.
+    #[must_use]
+    pub fn to(global: &GlobalArgs, out: Box<dyn Write>) -> Self {
         Self {
             home: global.home.clone().or_else(Store::default_home),
             format: if global.json { Format::Json } else { Format::Human },
-            destination: if terminal { Destination::Terminal } else { Destination::Elsewhere },
-            colors,
+            destination: Destination::Elsewhere,
+            colors: if global.color == ColorWhen::Always { Colors::On } else { Colors::Off },
             verbosity: if global.quiet { Verbosity::Quiet } else { Verbosity::Normal },
-            out: RefCell::new(BufWriter::with_capacity(64 << 10, Box::new(stdout.lock()))),
+            out: RefCell::new(BufWriter::with_capacity(64 << 10, out)),
         }
     }
 

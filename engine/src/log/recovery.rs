@@ -190,27 +190,29 @@ impl Walk {
     }
 
     fn good(&mut self, offset: usize, frame: &Frame<'_>) {
-        if frame.header().fields.kind == KIND_RECORDS {
-            let computed = frame.chain_after(&self.end.chain);
-            #[cfg(feature = "seeded-bugs")]
-            let computed = if sessionlog_codec::seeded::is("skip_chain_check") {
-                frame.header().chain
-            } else {
-                computed
-            };
-            if computed != frame.header().chain {
-                let found = frame.header().chain;
-                self.broken_chain = true;
-                self.note_wrong(offset, 0, format!("chain hash: expected {computed}, found {found}"));
-                self.later(frame);
-                return;
-            }
+        let (kind, found) = (frame.header().fields.kind, frame.header().chain);
+        let expected = match kind {
+            KIND_RECORDS => frame.chain_after(&self.end.chain),
+            KIND_FOOTER => self.end.chain,
+            // No part of the chain: whatever a frame that may be left out says, the next one does not follow from it.
+            _ => found,
+        };
+        #[cfg(feature = "seeded-bugs")]
+        let expected = if sessionlog_codec::seeded::is("skip_chain_check") { found } else { expected };
+        if expected != found {
+            self.broken_chain = true;
+            self.note_wrong(offset, 0, format!("chain hash: expected {expected}, found {found}"));
+            self.later(frame);
+            return;
+        }
+        if kind == KIND_RECORDS {
             let frame_offset = u32::try_from(offset).unwrap_or(u32::MAX);
             self.entries
                 .extend(frame.records().iter().map(|record| FooterEntry::of(&record.envelope, frame_offset)));
         }
-        self.end = FrameEnd::of_frame(offset, frame);
-        if frame.header().fields.kind == KIND_FOOTER {
+        let chain = if kind == KIND_RECORDS { found } else { self.end.chain };
+        self.end = FrameEnd { chain, ..FrameEnd::of_frame(offset, frame) };
+        if kind == KIND_FOOTER {
             self.state = SegmentState::Sealed;
             self.end.offset = self.end.offset.saturating_add(LOCATOR_LEN);
         }

@@ -402,13 +402,16 @@ impl Tail {
             Failure::Rewound(Error::new(ErrorKind::Full, "log.segments", message))
         })?;
         let header = SegmentHeader {
+            // Whatever wrote the segment before.
+            format: FORMAT_VERSION,
+            reader: FORMAT_VERSION,
+            log_id: self.header.log_id,
             segment_no,
             first_position: self.next,
             epoch: self.epoch,
             salt: segment::salt(self.header.log_id, segment_no),
             previous: self.chain,
             forked_from: None,
-            ..self.header.clone()
         };
         let name = SegmentName(self.next);
         let path = self.dir.segment_path(name);

@@ -340,6 +340,10 @@ impl Check<'_> {
             *chain = None;
         }
         if fields.kind == KIND_FOOTER {
+            if chain.is_some_and(|chain| chain != frame.header().chain) {
+                let text = "the footer names another chain hash than the frame before it".to_owned();
+                self.find(Severity::Lost, "chain.broken", name, span, text);
+            }
             return self.check_footer(name, span, frame, entries);
         }
         if fields.kind != KIND_RECORDS {

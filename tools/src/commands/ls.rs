@@ -7,7 +7,7 @@ use sessionlog::projections::time::rfc3339_micros;
 use sessionlog::{SessionKind, SessionRow, StoreReader};
 
 use super::health::Health;
-use super::{mend, status_paint, title_of};
+use super::{mend, status_paint, title_of, verify};
 use crate::args::LsArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::safe::safe;
@@ -79,10 +79,13 @@ fn look_at_end(store: &StoreReader, row: &mut SessionRow) -> Result<Exit, Failur
         Err(Failure::Failed { exit, message, .. }) => (exit, Some(message)),
     };
     let known = if row.issue.is_some() { Exit::Warnings } else { Exit::Clean };
-    // A session whose first record can't be read has no time of creation.
-    let nameless = row.created_at.is_none() && exit != Exit::Warnings;
+    // A session without a time of creation lost its first record, or never had one: a crash while it was created.
+    let nameless = match store.session(row.root) {
+        Ok(reader) if row.created_at.is_none() && exit != Exit::Warnings => verify::exit_of(&reader)?,
+        _ => Exit::Clean,
+    };
     row.issue = row.issue.take().or(issue);
-    Ok(exit.max(known).max(if nameless { Exit::Lost } else { Exit::Clean }))
+    Ok(exit.max(known).max(nameless))
 }
 
 /// How many characters of an id tell all ids apart.

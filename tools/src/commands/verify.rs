@@ -70,6 +70,11 @@ struct Checked {
     result: Result<SessionVerification, (&'static str, String)>,
 }
 
+/// What `verify` says of a session.
+pub(super) fn exit_of(reader: &SessionReader) -> Result<Exit, Failure> {
+    Ok(check(reader)?.exit)
+}
+
 fn check(reader: &SessionReader) -> Result<Checked, Failure> {
     let id = reader.place().id.to_string();
     let verified = reader.verify();
