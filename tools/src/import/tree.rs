@@ -180,6 +180,16 @@ impl Tree {
         self.add(uuid, place, message.1, Some(message.0));
     }
 
+    /// Adds a line that is a message which no model is shown: a result without its call, or the client's own words. A
+    /// conversation can't go on from that, so the head stays, and what follows the line goes on from where the line does.
+    /// Gives that place.
+    pub(crate) fn add_aside(&mut self, uuid: Option<&str>, place: Place, message_no: MessageNo) -> Anchor {
+        let anchor = self.line(place.0).map(|line| line.anchor).unwrap_or_default();
+        self.add(uuid, place, anchor, Some(message_no));
+        add_to_ranges(&mut self.live, message_no);
+        anchor
+    }
+
     fn add(&mut self, uuid: Option<&str>, place: Place, anchor: Anchor, message: Option<MessageNo>) {
         let Ok(token) = u32::try_from(self.lines.len()).map(Token) else { return };
         self.lines.push(Line { parent: Some(place.0), anchor, message, ..Line::default() });

@@ -36,8 +36,12 @@ impl ClaudeMapper<'_> {
         let is_notice = message.model.as_str() == Some("<synthetic>") || line.is_api_error_message.is_set();
         let id = message.id.owned();
         let thread = self.session.thread(node);
-        let numbers = thread.conversation.next_message();
-        thread.tree.add_message(line.uuid.filled(), place, numbers);
+        let mut numbers = thread.conversation.next_message();
+        if is_notice {
+            numbers.1 = thread.tree.add_aside(line.uuid.filled(), place, numbers.0);
+        } else {
+            thread.tree.add_message(line.uuid.filled(), place, numbers);
+        }
         thread.conversation.add_calls(numbers, 0, &content.tool_calls);
         if let Some(id) = &id {
             let tool_calls = u32::try_from(content.tool_calls.len()).unwrap_or(u32::MAX);

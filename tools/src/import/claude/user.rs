@@ -89,12 +89,12 @@ impl ClaudeMapper<'_> {
             Err(orphan) => {
                 let thread = self.session.thread(node);
                 let numbers = thread.conversation.next_message();
-                thread.tree.add_message(None, place, numbers);
+                let anchor = thread.tree.add_aside(None, place, numbers.0);
                 let message = MessageAppended::text(numbers.0, Role::Tool, "");
                 let tool_call_id = Some(orphan.call_id);
                 let source = source_of(line);
                 mapped.push(node, MessageAppended { parts: orphan.parts, tool_call_id, source, ..message });
-                numbers
+                (numbers.0, anchor)
             }
         }
     }

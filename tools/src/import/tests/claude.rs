@@ -120,6 +120,29 @@ fn only_real_branches_move_the_head() {
     assert_eq!(stored.messages(ROOT).len(), 8);
 }
 
+/// Found by the fuzzer: the whole import was refused, since the head was moved to a message that no model is shown.
+#[test]
+fn a_branch_behind_a_notice_or_a_result_without_its_call_goes_on_from_what_is_before_it() {
+    let orphan = r#"[{"type":"tool_result","tool_use_id":"gone","content":"late"}]"#;
+    let notice = r#""type":"assistant","isApiErrorMessage":true,"message":{"id":"n","role":"assistant","content":"Failed"}"#;
+    for aside in [user("x", "a", orphan), line("x", "a", notice)] {
+        let (stored, _) = import(&[
+            user("u", "", r#""Go.""#),
+            assistant("a", "u", "1", r#""Done.""#),
+            aside,
+            user("v", "x", r#""One way.""#),
+            assistant("b", "v", "2", r#""Went.""#),
+            user("w", "x", r#""Another way.""#),
+        ]);
+        let anchors = stored.anchors(ROOT);
+        let moves = stored.told(ROOT).into_iter().filter_map(|event| match event {
+            Event::HeadMoved(moved) => Some((moved.to, moved.from)),
+            _ => None,
+        });
+        assert_eq!(moves.collect::<Vec<_>>(), [(anchors[1], anchors[3])]);
+    }
+}
+
 #[test]
 fn a_compaction_is_its_summary_and_what_it_keeps() {
     let (stored, done) = fixture("compaction");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sessionlog_codec::event::{
-    Event, HeadMoved, ImportStarted, MessageRange, NewEvent, NodeOpened, SessionCreated,
+    Audience, Event, HeadMoved, ImportStarted, MessageRange, NewEvent, NodeOpened, Role, SessionCreated,
 };
 use sessionlog_codec::ids::{CallRef, MessageNo, NodeId, Position, SessionId, SourceNo, Timestamp};
 
@@ -159,8 +159,11 @@ impl Stored {
                 let last = node.calls.keys().max().copied().unwrap_or_default();
                 assert_eq!(Some(message.message_no), last.next(), "dense");
                 node.calls.insert(message.message_no, message.tool_calls.len());
-                node.anchors.push(position);
-                node.head = position;
+                // As the log does: no conversation goes on from what no model is shown.
+                if message.role != Role::Tool && message.audience != Audience::Person {
+                    node.anchors.push(position);
+                    node.head = position;
+                }
             }
             Event::MessageExtended(extended) => {
                 *node.calls.get_mut(&extended.message_no).unwrap() += extended.tool_calls.len();
