@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use sessionlog_codec::event::{
-    Audience, Event, HeadMoved, ImportStarted, MessageRange, NewEvent, NodeOpened, Role, SessionCreated,
+    Audience, Event, HeadMoved, ImportStarted, MessageAppended, MessageRange, NewEvent, NodeOpened, Role,
+    SessionCreated,
 };
 use sessionlog_codec::ids::{CallRef, MessageNo, NodeId, Position, SessionId, SourceNo, Timestamp};
 
@@ -159,11 +160,7 @@ impl Stored {
                 let last = node.calls.keys().max().copied().unwrap_or_default();
                 assert_eq!(Some(message.message_no), last.next(), "dense");
                 node.calls.insert(message.message_no, message.tool_calls.len());
-                // As the log does: no conversation goes on from what no model is shown.
-                if message.role != Role::Tool && message.audience != Audience::Person {
-                    node.anchors.push(position);
-                    node.head = position;
-                }
+                node.goes_on_from(message, position);
             }
             Event::MessageExtended(extended) => {
                 *node.calls.get_mut(&extended.message_no).unwrap() += extended.tool_calls.len();
@@ -213,6 +210,14 @@ impl Stored {
 }
 
 impl Node {
+    /// As the log does: no conversation goes on from what no model is shown.
+    fn goes_on_from(&mut self, message: &MessageAppended, position: Position) {
+        if message.role != Role::Tool && message.audience != Audience::Person {
+            self.anchors.push(position);
+            self.head = position;
+        }
+    }
+
     fn check_call(&self, call: CallRef) {
         assert!(usize::try_from(call.tool_index.0).unwrap() < self.calls[&call.message_no], "{call}");
     }
