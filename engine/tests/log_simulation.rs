@@ -1,8 +1,9 @@
 //! Whole lives of logs: crashes at every call of a scripted one, and random ones by seed.
 //!
-//! `SESSIONLOG_SEED=n` runs one seed, `SESSIONLOG_SIM_SECONDS=n` as many as fit.
+//! `SESSIONLOG_SEED=n` runs one seed, `SESSIONLOG_SIM_SECONDS=n` as many as fit, from `SESSIONLOG_SIM_FROM` on.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may panic")]
+#![allow(clippy::print_stdout, reason = "a long search tells its figures")]
 
 mod support;
 
@@ -415,7 +416,9 @@ fn random_lives() {
         None => (0..300).for_each(live),
         Some(seconds) => {
             let (start, budget) = (Instant::now(), Duration::from_secs(seconds));
-            (0..).take_while(|_| start.elapsed() < budget).for_each(live);
+            let from = number("SESSIONLOG_SIM_FROM").unwrap_or(0);
+            let lives = (from..).take_while(|_| start.elapsed() < budget).inspect(|seed| live(*seed)).count();
+            println!("{lives} lives");
         }
     }
 }
