@@ -149,11 +149,12 @@ impl QTree {
     fn kinds(&self, node: NodeId, has_children: bool) -> Vec<Kind> {
         let notes = self.notes.of(node);
         let is_child = node != NodeId::ROOT;
-        let begun = self.delegations.standing(node).is_some_and(|standing| standing != Standing::Opened);
+        let messages = self.summary.nodes.get(&node).map_or(0, |summary| summary.messages);
+        // One that was reset to nothing is to begin again, and was there all the same.
+        let begun = messages > 0 || self.delegations.standing(node).is_some_and(|it| it != Standing::Opened);
         // A bookmark alone says that its agent was never asked.
         let is_there = !is_child || begun || notes.state.is_some() || notes.header.is_some();
         // An agent elsewhere has a state and no conversation.
-        let messages = self.summary.nodes.get(&node).map_or(0, |summary| summary.messages);
         let has_session = !is_child || messages > 0 || notes.header.is_some();
         let kinds = [
             (Kind::Session, is_there && has_session),
