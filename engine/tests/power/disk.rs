@@ -67,9 +67,9 @@ pub(crate) fn missing(fs: FileSystem) -> Option<String> {
     }
     // Rights and devices can be missing in ways that only an attempt shows.
     let attempt = "d=$(mktemp -d); device=
-        trap 'fsfreeze -u \"$d/m\" 2>/dev/null; umount \"$d/m\" 2>/dev/null
+        trap 'code=$?; set +e; fsfreeze -u \"$d/m\" 2>/dev/null; umount \"$d/m\" 2>/dev/null
             [ -z \"$device\" ] || losetup -d \"$device\" 2>/dev/null
-            umount \"$d\" 2>/dev/null; rmdir \"$d\"' EXIT; set -e
+            umount \"$d\" 2>/dev/null; rmdir \"$d\"; exit $code' EXIT; set -e
         mount -t tmpfs tmpfs \"$d\"; truncate -s 8M \"$d/image\"; mkdir \"$d/m\"; mkfs.ext4 -q \"$d/image\"
         device=$(losetup -f --show \"$d/image\"); mount -t ext4 \"$device\" \"$d/m\"
         fsfreeze -f \"$d/m\"; fsfreeze -u \"$d/m\"";
