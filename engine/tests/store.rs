@@ -405,6 +405,24 @@ fn a_full_disk_refuses_what_does_not_fit_and_keeps_the_rest() {
 }
 
 /// A directory that another process has just made, and not yet made durable, is no ground to stand on.
+/// An append failed, and the log could not be read when its state was to be folded anew: from then on the session kept no
+/// views. (Seed 1005557 of the schedules.)
+#[test]
+fn views_survive_a_failed_append_and_a_failed_read() {
+    let storage = SimStorage::new();
+    let session = simulated(&storage).unwrap().create("/w", NewSession::new("goal")).unwrap();
+    session.append(Message::user("first")).unwrap();
+    storage.fail(Fault::new(CallKind::Write, FaultError::EIO));
+    assert_eq!(session.append(Message::user("lost")).unwrap_err().kind(), ErrorKind::Io);
+    storage.fail(Fault::new(CallKind::Read, FaultError::EIO));
+    assert_eq!(session.start_turn().unwrap_err().kind(), ErrorKind::Io);
+    session.append(Message::user("second")).unwrap();
+    let view = session.place().dir.join("transcript.jsonl");
+    session.close().unwrap();
+    let view = String::from_utf8(storage.read_file(view).unwrap()).unwrap();
+    assert!(view.contains("first") && view.contains("second") && !view.contains("lost"), "{view}");
+}
+
 #[test]
 fn a_directory_of_somebody_elses_is_made_durable_too() {
     use sessionlog::storage::Storage;

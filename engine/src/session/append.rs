@@ -101,7 +101,11 @@ impl Session {
         if state.freshness == Freshness::Stale {
             let views = std::mem::take(&mut state.views);
             let mut fresh = State::new(views.forget_pending());
-            fresh.fold(&self.log)?;
+            if let Err(error) = fresh.fold(&self.log) {
+                // The next attempt needs to know which views there are.
+                state.views = fresh.views;
+                return Err(error);
+            }
             fresh.views.mark_stale();
             *state = fresh;
         }
