@@ -13,9 +13,10 @@ use sessionlog::log::Severity;
 use sessionlog::projections::{TreeState, validate_pairing};
 use sessionlog::storage::{CallKind, CrashMode, Fault, FaultError, Repeat, SimStorage};
 use sessionlog::{
-    ChildResult, Delegated, Delegation, ErrorKind, ForkOptions, ForkPoint, Message, NewSession, Session, Work,
+    ChildResult, Delegated, Delegation, ErrorKind, ForkOptions, ForkPoint, Message, NewSession, Session,
+    StoreOptions, ViewPolicy, Work,
 };
-use support::tree::{bound, open};
+use support::tree::{bound, open, open_with};
 
 const ROOT: NodeId = NodeId::ROOT;
 const SECRET: &str = "xyzzy-plugh";
@@ -201,6 +202,46 @@ fn a_redacted_message_is_nowhere_and_all_else_verifies() {
         .unwrap();
     let reader = open(&storage).reader().session(id).unwrap();
     assert!(reader.verify().unwrap().worst().is_some());
+}
+
+/// The records were erased, and then the process died, or the view could not be written: it went on to show what was
+/// erased, and was taken for whole by every later owner. (Seed 1015025 of the schedules.)
+#[test]
+fn a_view_from_before_an_erasure_is_not_trusted() {
+    let storage = SimStorage::new();
+    let session = open(&storage).create("/w", NewSession::new("try")).unwrap();
+    session.prompt(Message::user("Go.")).unwrap();
+    let said = session.append(Message::assistant(SECRET)).unwrap();
+    session.end_turn(TurnOutcome::Completed).unwrap();
+    let view = session.place().dir.join("transcript.jsonl");
+    let shows =
+        |storage: &SimStorage| String::from_utf8(storage.read_file(&view).unwrap()).unwrap().contains(SECRET);
+    // The view's new file can't get its place.
+    storage.fail(Fault::new(CallKind::Rename, FaultError::EIO).after(1));
+    let refused = session.redact(&BTreeSet::from([said.receipt.first]), "a key").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Io, "it is not done as long as it can be read anywhere");
+    assert!(shows(&storage));
+    let id = session.id();
+    std::mem::forget(session);
+    let after = storage.power_cut(CrashMode::KeepAll);
+    drop(open(&after).resume(id).unwrap());
+    assert!(!shows(&after));
+    assert_eq!(found(&after, SECRET), Vec::<String>::new());
+}
+
+#[test]
+fn views_that_another_host_kept_do_not_show_it_either() {
+    let storage = SimStorage::new();
+    let session = open(&storage).create("/w", NewSession::new("try")).unwrap();
+    session.prompt(Message::user("Go.")).unwrap();
+    let said = session.append(Message::assistant(SECRET)).unwrap();
+    session.end_turn(TurnOutcome::Completed).unwrap();
+    let id = session.id();
+    session.close().unwrap();
+    let options = StoreOptions { views: ViewPolicy::Off, ..StoreOptions::default() };
+    let (session, _) = open_with(&storage, options).resume(id).unwrap();
+    session.redact(&BTreeSet::from([said.receipt.first]), "a key").unwrap();
+    assert_eq!(found(&storage, SECRET), Vec::<String>::new());
 }
 
 #[test]

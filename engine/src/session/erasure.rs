@@ -92,8 +92,8 @@ impl Session {
     /// Erases the payloads of records that hold what was said or done: messages, results, arguments, summaries, titles, what
     /// was imported. The records stay, as erased; the chain verifies.
     ///
-    /// Durable when it returns: all of it. After a crash in the middle, the next resume does the rest. Views are made anew
-    /// without it. A fork keeps what it shares, and so do exports: redact there too.
+    /// Durable when it returns: all of it, and views are made anew without it. After an error or a crash in the middle, the
+    /// next resume does the rest. A fork keeps what it shares, and so do exports: redact there too.
     ///
     /// # Errors
     /// `NotFound` if there is no record at a position; `Invalid` if it is one that the session can't be read without;
@@ -131,7 +131,7 @@ impl Session {
         state.freshness = Freshness::Stale;
         drop(state);
         let erased = erased?;
-        self.refresh_views()?;
+        self.views_without_the_erased()?;
         Ok(erased)
     }
 }

@@ -38,6 +38,9 @@ struct Remembered {
     /// The ownership that wrote the file. A later one may have found less of the log than this one had written.
     #[serde(default)]
     epoch: Epoch,
+    /// How many erased records the log had when the file was written: what was erased since may still be in it.
+    #[serde(default)]
+    erased: u64,
     /// The file's length.
     bytes: u64,
     /// The BLAKE3 hash of the whole file, in hexadecimal.
@@ -63,6 +66,9 @@ pub(crate) struct Views {
     renderer: TranscriptRenderer,
     position: Position,
     epoch: Epoch,
+    /// Erased records of the log, and as of when the file was written.
+    erased: u64,
+    erased_then: u64,
     bytes: u64,
     hasher: blake3::Hasher,
     pending: String,
@@ -87,6 +93,8 @@ impl Views {
             renderer: TranscriptRenderer::new(dialect, session_id),
             position: Position::START,
             epoch: Epoch(0),
+            erased: 0,
+            erased_then: 0,
             bytes: 0,
             hasher: blake3::Hasher::new(),
             pending: String::new(),
@@ -117,6 +125,7 @@ impl Views {
                     views.renderer = remembered.renderer;
                     views.position = remembered.position;
                     views.epoch = remembered.epoch;
+                    views.erased_then = remembered.erased;
                     views.bytes = remembered.bytes;
                     views.hasher = hasher;
                     views.matching = Match::Yes;
@@ -144,6 +153,9 @@ impl Views {
 
     /// Renders an event that is behind what the file has. Called with each append, so it does no I/O.
     pub(crate) fn apply(&mut self, event: &LoggedEvent) {
+        if matches!(event.event, Event::Erased { .. }) {
+            self.erased = self.erased.saturating_add(1);
+        }
         if let Event::SessionOpened(opened) = &event.event
             && opened.epoch > self.epoch
         {
@@ -188,6 +200,9 @@ impl Views {
         summary: &Summary,
         status: Status,
     ) -> Result<()> {
+        if self.matching == Match::Yes && self.erased != self.erased_then {
+            self.matching = Match::No("records were erased since it was written");
+        }
         if self.matching == Match::Yes {
             self.append_pending(storage)?;
         }
@@ -199,6 +214,7 @@ impl Views {
             dialect: self.dialect.to_string(),
             position: self.position,
             epoch: self.epoch,
+            erased: self.erased_then,
             bytes: self.bytes,
             blake3: self.hasher.finalize().to_hex().to_string(),
             renderer: self.renderer.clone(),
@@ -262,6 +278,7 @@ impl Views {
         storage.rename(&temporary, &path).map_err(|e| Error::io("renaming", &temporary, e))?;
         self.renderer = renderer;
         self.position = last;
+        self.erased_then = self.erased;
         self.bytes = bytes;
         self.hasher = hasher;
         self.pending = String::new();
@@ -289,16 +306,43 @@ impl Session {
     }
 
     fn make_views(&self) -> Result<()> {
+        if let Some(error) = self.try_to_make_views()? {
+            tracing::warn!(session = %self.place.id, %error, "the views could not be written");
+        }
+        Ok(())
+    }
+
+    /// Makes the views anew after records were erased.
+    ///
+    /// # Errors
+    /// Whatever kept them from being written: the old ones may still show what was erased.
+    pub(super) fn views_without_the_erased(&self) -> Result<()> {
+        if self.store.options.views != ViewPolicy::Off {
+            return self.try_to_make_views()?.map_or(Ok(()), Err);
+        }
+        // Another host may have kept some.
+        let storage = &self.store.home.storage;
+        for name in [TRANSCRIPT, META, COST] {
+            let path = self.place.dir.join(name);
+            match storage.remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io("removing", &path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What kept the views from being written, if anything.
+    fn try_to_make_views(&self) -> Result<Option<Error>> {
         let mut state = self.state()?;
         self.wait_for_queued()?;
         let state = &mut *state;
         let last = Position(state.next.0.saturating_sub(1));
         let status = state.summary.status(sessionlog_projections::Liveness::Alive);
         let storage = &self.store.home.storage;
-        if let Err(error) = state.views.refresh(storage, &self.log, last, &state.summary, status) {
-            tracing::warn!(session = %self.place.id, %error, "the views could not be written");
-        }
-        Ok(())
+        Ok(state.views.refresh(storage, &self.log, last, &state.summary, status).err())
     }
 }
 

@@ -399,17 +399,23 @@ mod linux {
     /// A device as (major, minor).
     type Device = (u64, u64);
 
+    /// How often a lock is looked for before nobody is said to hold it.
+    const LOOKS: u32 = 4;
+
     /// The kernel's fixed name of the PID namespace that contains all others (`PROC_PID_INIT_INO`).
     const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
     pub(super) fn is_locked(file: &File) -> Option<Locked> {
         let metadata = file.metadata().ok()?;
-        let locks = fs::read_to_string("/proc/locks").ok()?;
         let mount = mount_device(file);
         let own = device(metadata.dev());
         let holds = |(found, inode)| inode == metadata.ino() && (found == own || Some(found) == mount);
-        if locks.lines().filter_map(write_lock).any(holds) {
-            return Some(Locked::Held);
+        // The kernel gives the list page by page, and may leave a lock out when another one goes between two pages.
+        for _ in 0..LOOKS {
+            let locks = fs::read_to_string("/proc/locks").ok()?;
+            if locks.lines().filter_map(write_lock).any(holds) {
+                return Some(Locked::Held);
+            }
         }
         // Not found means free only if the file's line could be recognised and no holder is hidden from here.
         (mount.is_some() && sees_every_process()).then_some(Locked::Free)
