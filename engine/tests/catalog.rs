@@ -193,3 +193,25 @@ fn a_row_is_taken_from_the_catalog_and_not_from_the_log() {
     assert_eq!(format!("{:?}", store.list().unwrap()), before);
     assert_ne!(format!("{:?}", store.reader().list().unwrap()), before);
 }
+
+/// A title is taken from a prompt, and a database keeps what it had written before.
+#[test]
+fn what_was_erased_is_not_in_the_catalog() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    let store = store(&home);
+    (0..SESSIONS).for_each(|number| drop(grow(&store, dir.path(), number)));
+    let session = store.create(dir.path(), NewSession::default()).unwrap();
+    let said = session.prompt(Message::user("xyzzy-plugh")).unwrap();
+    check(&store);
+    let holds = || {
+        let found =
+            std::process::Command::new("grep").args(["-ra", "xyzzy-plugh"]).arg(&home).output().unwrap();
+        !found.stdout.is_empty()
+    };
+    assert!(holds());
+    session.redact(&std::collections::BTreeSet::from([said.position]), "because").unwrap();
+    assert!(!holds());
+    check(&store);
+    assert!(!holds());
+}

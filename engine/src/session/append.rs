@@ -22,7 +22,9 @@ use crate::log::{Batch, Durability, NewRecord, Reached, Receipt};
 pub struct Appended {
     /// Its number within its node.
     pub message_no: MessageNo,
-    /// Where it is, and how durable.
+    /// Where it is.
+    pub position: Position,
+    /// What was appended with it (a turn's beginning, what its provider said), and how durable it is.
     pub receipt: Receipt,
 }
 
@@ -61,7 +63,7 @@ impl Session {
         let event = NewEvent { key, ..NewEvent::now(node, body) };
         let receipt =
             self.commit(&mut state, vec![event], self.store.options.durability)?.wait(self, state)?;
-        Ok(Appended { message_no, receipt })
+        Ok(Appended { message_no, position: receipt.first, receipt })
     }
 
     /// What an append under the same key gave.
@@ -71,7 +73,7 @@ impl Session {
             let message = format!("the key was used for another event, at position {first}");
             Error::new(ErrorKind::Conflict, "append.key", message)
         })?;
-        Ok(Appended { message_no, receipt: self.earlier_receipt(first)? })
+        Ok(Appended { message_no, position: first, receipt: self.earlier_receipt(first)? })
     }
 
     /// The receipt of an append that was made before, as durable as is asked of appends now.
@@ -201,7 +203,7 @@ impl Session {
         let said = NewEvent { key, ..NewEvent::now(NodeId::ROOT, body) };
         let events = begun.into_iter().chain([said]).collect();
         let receipt = self.commit(&mut state, events, self.store.options.durability)?.wait(self, state)?;
-        Ok(Appended { message_no, receipt })
+        Ok(Appended { message_no, position: receipt.last, receipt })
     }
 
     /// Ends the open turn and brings the views up to date.

@@ -132,6 +132,7 @@ impl Session {
         drop(state);
         let erased = erased?;
         self.views_without_the_erased()?;
+        self.store.home.discard_catalog()?;
         Ok(erased)
     }
 }

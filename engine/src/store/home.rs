@@ -173,6 +173,20 @@ impl Home {
         Some(bytes)
     }
 
+    /// Removes the catalog, which may say what a session is not to say any more. The next listing makes it anew.
+    pub(crate) fn discard_catalog(&self) -> Result<()> {
+        for name in ["index/catalog", "index/catalog.damaged"] {
+            let Some(path) = self.storage.native_path(&self.root.join(name)) else { return Ok(()) };
+            match std::fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io("removing", &path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the directories of a new session, durably, its log's among them.
     pub(crate) fn create_session_dirs(&self, workspace_path: &[u8], place: &SessionPlace) -> Result<()> {
         self.create_session_dir(workspace_path, place)?;

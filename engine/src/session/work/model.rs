@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use sessionlog_codec::RawBytes;
 use sessionlog_codec::event::{NewEvent, ReplayAttached, Role, UsageRecorded};
-use sessionlog_codec::ids::NodeId;
+use sessionlog_codec::ids::{NodeId, Position};
 use sessionlog_projections::ContextMessage;
 use sessionlog_projections::compaction::estimate_tokens;
 use sessionlog_projections::recovery::Owed;
@@ -113,6 +113,7 @@ impl<'a> ModelTurn<'a> {
         let message_no = state.ledger().next_message_no(node);
         body.message_no = message_no;
         let mut events: Vec<NewEvent> = self.token.going_on(&state).into_iter().collect();
+        let before = u64::try_from(events.len()).unwrap_or_default();
         events.push(NewEvent { key, ..NewEvent::now(node, body) });
         if let Some((model, api_mode, items)) = replay {
             events.push(NewEvent::now(node, ReplayAttached { message_no, model, api_mode, items }));
@@ -124,6 +125,7 @@ impl<'a> ModelTurn<'a> {
         }
         let receipt =
             session.commit(&mut state, events, session.store.options.durability)?.wait(session, state)?;
-        Ok(Appended { message_no, receipt })
+        let position = Position(receipt.first.0.saturating_add(before));
+        Ok(Appended { message_no, position, receipt })
     }
 }
