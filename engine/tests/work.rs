@@ -381,6 +381,24 @@ fn orphans_are_aborted_and_the_turn_rests() {
     assert_eq!(session.crash().owed, []);
 }
 
+/// The orphan is a child's, and stays one until the child is cancelled. (Seed 53794 of the lives.)
+#[test]
+fn aborting_what_a_child_waits_for_is_done_once() {
+    let mut session = asked(1);
+    delegate(&session, Delegation::inner("worker", "Do it."));
+    new_child(&session).begin(bound(), Vec::new()).unwrap();
+    answer(&session, 1);
+    std::mem::forget(call(&session).start(Effect::Mutating).unwrap());
+    session.crash();
+    assert_eq!(session.orphans().unwrap().len(), 1);
+    session.settle_orphans(OrphanPolicy::Abort).unwrap();
+    let last = session.last();
+    session.settle_orphans(OrphanPolicy::Abort).unwrap();
+    assert_eq!(session.last(), last);
+    assert!(offered(&session).is_empty());
+    assert_eq!(session.ledger(|ledger| ledger.settled(CHILD)).unwrap(), Some(NodeStatus::Cancelled));
+}
+
 #[test]
 fn a_person_is_asked_about_each_orphan_once() {
     let mut session = orphaned();

@@ -5,6 +5,7 @@ use sessionlog_codec::event::{
     TurnOutcome, TurnStarted,
 };
 use sessionlog_codec::ids::{CallRef, Digest, NodeId};
+use sessionlog_projections::recovery::Owed;
 use sessionlog_projections::{CallState, OpenState, arguments_hash, effect_word, is_repeatable};
 
 use super::Session;
@@ -280,10 +281,15 @@ fn answer(state: &State, orphan: &Orphan, choice: OrphanChoice) -> Option<NewEve
     Some(NewEvent::now(orphan.node, result.into_event(open.call, open.call_id)))
 }
 
-/// The end of the root's turn: what it was owed is owed no more. A turn that broke off is begun again to be ended.
+/// The end of the root's turn: what it was owed is owed no more. A turn that broke off is begun again to be ended; one that
+/// is over stays over.
 fn end_turn(state: &State) -> Vec<NewEvent> {
     let root = NodeId::ROOT;
     let open = state.ledger().open_turn(root);
+    let waits = state.recovery.waiting_message(root).is_some() || state.recovery.owed(root) != Owed::Nothing;
+    if open.is_none() && !waits {
+        return Vec::new();
+    }
     let turn = open.unwrap_or(state.ledger().next_turn(root));
     let begun = open.is_none().then(|| NewEvent::now(root, TurnStarted { turn, cause: TurnCause::Recovery }));
     let (outcome, stage, error) = (TurnOutcome::Interrupted, Some("orphans".to_owned()), None);
