@@ -304,10 +304,11 @@ impl Life {
 
     fn crash(&mut self) {
         self.note("crash");
-        std::mem::forget(self.session.take());
         let seed = self.rng.next();
         let mode = [CrashMode::LoseAll, CrashMode::KeepAll, CrashMode::Seeded(seed)][self.rng.index(3)];
         self.storage = self.storage.power_cut(mode);
+        // It ends with the disk as it had it: what it still does to that, nobody sees.
+        drop(self.session.take());
         self.resume();
     }
 

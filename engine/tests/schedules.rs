@@ -392,21 +392,17 @@ impl World {
 
     /// Power goes, or the machine is killed; then everything is recovered, perhaps after attempts that are cut off.
     fn crash(&mut self) {
-        for actor in &mut self.actors {
-            std::mem::forget(actor.session.take());
-        }
         let mut mode = self.crash_mode();
         self.note(format!("crash: {mode:?}"));
-        self.storage = self.storage.power_cut(mode);
+        self.lose_power(mode);
         for at in 0..self.actors.len() {
             if self.rng.below(3) == 0 {
                 // A crash in the middle of recovery.
                 self.arm();
                 self.resume_only(at);
-                std::mem::forget(self.actors[at].session.take());
                 mode = self.crash_mode();
                 self.note(format!("crash in recovery: {mode:?}"));
-                self.storage = self.storage.power_cut(mode);
+                self.lose_power(mode);
             }
         }
         for at in 0..self.actors.len() {
@@ -416,6 +412,12 @@ impl World {
             }
         }
         self.read_only();
+    }
+
+    /// All sessions end with the disk as they had it: what they still do to it, nobody sees.
+    fn lose_power(&mut self, mode: CrashMode) {
+        self.storage = self.storage.power_cut(mode);
+        self.actors.iter_mut().for_each(|actor| drop(actor.session.take()));
     }
 
     fn crash_mode(&mut self) -> CrashMode {
@@ -437,25 +439,22 @@ impl World {
     /// Recovering what was just recovered adds an ownership, and nothing else.
     fn recover_again(&mut self, at: usize) {
         let before = self.events(at);
-        std::mem::forget(self.actors[at].session.take());
         let copy = self.storage.power_cut(CrashMode::LoseAll);
-        let there = std::mem::replace(&mut self.storage, copy);
+        let after = self.storage.power_cut(CrashMode::KeepAll);
+        self.actors.iter_mut().for_each(|actor| drop(actor.session.take()));
+        self.storage = copy;
         self.resume_only(at);
-        let after = self.events(at);
+        let now = self.events(at);
         assert_eq!(
-            after[..before.len()],
+            now[..before.len()],
             before[..],
             "{at}: a second recovery changed something {:#?}",
             self.trace
         );
-        let added: Vec<&str> = after[before.len()..].iter().map(|event| event.event.name()).collect();
+        let added: Vec<&str> = now[before.len()..].iter().map(|event| event.event.name()).collect();
         assert_eq!(added, ["session.opened"], "{at} {:#?}", self.trace);
-        // The others still hold their locks on the disk as it was; this one's is gone with its process.
-        std::mem::forget(self.actors[at].session.take());
-        for actor in &mut self.actors {
-            std::mem::forget(actor.session.take());
-        }
-        self.storage = there.power_cut(CrashMode::KeepAll);
+        self.actors[at].session = None;
+        self.storage = after;
         for at in 0..self.actors.len() {
             self.resume(at);
         }
