@@ -230,21 +230,24 @@ impl Ledger {
     /// them: if they were started, what they did was done all the same.
     #[must_use]
     pub fn open_calls(&self) -> Vec<OpenCall> {
-        let mut found = Vec::new();
-        for (node, facts) in &self.nodes {
-            for (call, details) in &facts.open {
-                let started = facts.calls.get(call).and_then(|facts| facts.started);
-                found.push(OpenCall {
-                    node: *node,
-                    call: *call,
-                    call_id: details.call_id.clone(),
-                    name: details.name.clone(),
-                    arguments_digest: details.arguments_digest,
-                    state: started.map_or(OpenState::NotStarted, StartFacts::open_state),
-                });
-            }
-        }
-        found
+        let open = self.nodes.iter().flat_map(|(node, facts)| facts.open.keys().map(|call| (*node, *call)));
+        open.filter_map(|(node, call)| self.open_call(node, call)).collect()
+    }
+
+    /// A call without a result; `None`: there is no such call, or it has its result.
+    #[must_use]
+    pub fn open_call(&self, node: NodeId, call: CallRef) -> Option<OpenCall> {
+        let facts = self.nodes.get(&node)?;
+        let details = facts.open.get(&call)?;
+        let started = facts.calls.get(&call).and_then(|facts| facts.started);
+        Some(OpenCall {
+            node,
+            call,
+            call_id: details.call_id.clone(),
+            name: details.name.clone(),
+            arguments_digest: details.arguments_digest,
+            state: started.map_or(OpenState::NotStarted, StartFacts::open_state),
+        })
     }
 
     /// The newest record on the live path of `node` that the model is shown: a message, compaction, reset or new run.

@@ -7,7 +7,7 @@ use sessionlog_codec::event::{
     RunStarted, SessionTagged, SessionTitled, TitleOrigin, TurnCause, TurnEnded, TurnOutcome, TurnStarted,
     UsageRecorded,
 };
-use sessionlog_codec::ids::{CallRef, MessageNo, NodeId, Position, ToolIndex, TurnNo};
+use sessionlog_codec::ids::{CallRef, MessageNo, NodeId, Position, Timestamp, ToolIndex, TurnNo};
 use sessionlog_codec::record::Envelope;
 use sessionlog_projections::BatchLawBroken;
 
@@ -52,6 +52,16 @@ impl Session {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn append_to(&self, node: NodeId, message: Message) -> Result<Appended> {
+        self.say(node, message, |_| None)
+    }
+
+    /// Appends a message, behind what has to come before it in the same frame.
+    fn say(
+        &self,
+        node: NodeId,
+        message: Message,
+        before: impl FnOnce(&State) -> Option<NewEvent>,
+    ) -> Result<Appended> {
         let Message { mut body, key } = message;
         let mut state = self.state()?;
         if let Some(known) = key.and_then(|key| state.keys.get(&key)).copied() {
@@ -60,10 +70,10 @@ impl Session {
         }
         body.message_no = state.ledger().next_message_no(node);
         let message_no = body.message_no;
-        let event = NewEvent { key, ..NewEvent::now(node, body) };
-        let receipt =
-            self.commit(&mut state, vec![event], self.store.options.durability)?.wait(self, state)?;
-        Ok(Appended { message_no, position: receipt.first, receipt })
+        let said = NewEvent { key, ..NewEvent::now(node, body) };
+        let events = before(&state).into_iter().chain([said]).collect();
+        let receipt = self.commit(&mut state, events, self.store.options.durability)?.wait(self, state)?;
+        Ok(Appended { message_no, position: receipt.last, receipt })
     }
 
     /// What an append under the same key gave.
@@ -97,6 +107,14 @@ impl Session {
         self.commit(&mut state, events, durability)?.wait(self, state)
     }
 
+    /// How durable a record is at the end of a turn, and before something happens outside that it stands for.
+    pub(super) fn at_a_boundary(&self) -> Durability {
+        match self.store.options.durability {
+            Durability::Sync | Durability::Turn => Durability::Sync,
+            Durability::Buffered => Durability::Buffered,
+        }
+    }
+
     /// The state, folded anew if an append that it contained had failed.
     pub(super) fn state(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock_state();
@@ -122,22 +140,7 @@ impl Session {
         durability: Durability,
     ) -> Result<Queued<'_>> {
         let now = self.store.clock.now();
-        let mut records = Vec::with_capacity(events.len());
-        for event in &events {
-            if matches!(event.event, Event::Erased { .. }) {
-                return Err(Error::invalid(
-                    "append.erased",
-                    "an erased event has no payload that could be appended",
-                ));
-            }
-            let (kind, schema) = event.event.kind();
-            let mut envelope = Envelope::new(event.node, kind, schema, event.timestamp.unwrap_or(now));
-            envelope.time_origin = event.time_origin;
-            envelope.cause = event.cause;
-            envelope.key = event.key;
-            records.push(NewRecord { envelope, payload: event.event.encode()? });
-        }
-        let batch = Batch::new(records)?;
+        let batch = batch_of(&events, now)?;
         let first = state.next;
         state.ledger().check_batch(first, &events).map_err(law_broken)?;
         let mut position = first;
@@ -183,27 +186,14 @@ impl Session {
     /// # Errors
     /// `Invalid` if it is not a person's message; else as [`append`](Self::append).
     pub fn prompt(&self, message: Message) -> Result<Appended> {
-        let Message { mut body, key } = message;
-        if body.role != Role::User {
+        if message.body.role != Role::User {
             return Err(Error::invalid("prompt.role", "a prompt is a user message"));
         }
-        let mut state = self.state()?;
-        if let Some(known) = key.and_then(|key| state.keys.get(&key)).copied() {
-            drop(state);
-            return self.appended_before(known);
-        }
-        let turn = state.ledger().next_turn(NodeId::ROOT);
-        let begun = state
-            .ledger()
-            .open_turn(NodeId::ROOT)
-            .is_none()
-            .then(|| NewEvent::now(NodeId::ROOT, TurnStarted { turn, cause: TurnCause::User }));
-        body.message_no = state.ledger().next_message_no(NodeId::ROOT);
-        let message_no = body.message_no;
-        let said = NewEvent { key, ..NewEvent::now(NodeId::ROOT, body) };
-        let events = begun.into_iter().chain([said]).collect();
-        let receipt = self.commit(&mut state, events, self.store.options.durability)?.wait(self, state)?;
-        Ok(Appended { message_no, position: receipt.last, receipt })
+        self.say(NodeId::ROOT, message, |state| {
+            let (turn, cause) = (state.ledger().next_turn(NodeId::ROOT), TurnCause::User);
+            let is_open = state.ledger().open_turn(NodeId::ROOT).is_some();
+            (!is_open).then(|| NewEvent::now(NodeId::ROOT, TurnStarted { turn, cause }))
+        })
     }
 
     /// Ends the open turn and brings the views up to date.
@@ -214,17 +204,13 @@ impl Session {
     /// `Invalid` if no turn is open; else as [`append`](Self::append). A view that can't be written is no error: it is
     /// made anew the next time.
     pub fn end_turn(&self, outcome: TurnOutcome) -> Result<Receipt> {
-        let durability = match self.store.options.durability {
-            Durability::Sync | Durability::Turn => Durability::Sync,
-            Durability::Buffered => Durability::Buffered,
-        };
         let mut state = self.state()?;
         let turn = state
             .ledger()
             .open_turn(NodeId::ROOT)
             .ok_or_else(|| Error::invalid("turn.none", "no turn is open: call start_turn first"))?;
         let event = NewEvent::now(NodeId::ROOT, TurnEnded { turn, outcome, stage: None, error: None });
-        let receipt = self.commit(&mut state, vec![event], durability)?.wait(self, state)?;
+        let receipt = self.commit(&mut state, vec![event], self.at_a_boundary())?.wait(self, state)?;
         self.refresh_views()?;
         Ok(receipt)
     }
@@ -322,6 +308,26 @@ impl Session {
     pub fn record(&self, event: HostEvent) -> Result<Receipt> {
         self.append_event(event)
     }
+}
+
+/// Events as records of one frame.
+pub(super) fn batch_of(events: &[NewEvent], now: Timestamp) -> Result<Batch> {
+    let mut records = Vec::with_capacity(events.len());
+    for event in events {
+        if matches!(event.event, Event::Erased { .. }) {
+            return Err(Error::invalid(
+                "append.erased",
+                "an erased event has no payload that could be appended",
+            ));
+        }
+        let (kind, schema) = event.event.kind();
+        let mut envelope = Envelope::new(event.node, kind, schema, event.timestamp.unwrap_or(now));
+        envelope.time_origin = event.time_origin;
+        envelope.cause = event.cause;
+        envelope.key = event.key;
+        records.push(NewRecord { envelope, payload: event.event.encode()? });
+    }
+    Batch::new(records)
 }
 
 /// An append that is queued.

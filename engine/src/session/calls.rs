@@ -2,13 +2,13 @@
 
 use sessionlog_codec::event::{CallResolved, CallStarted, Effect, NewEvent, Resolver};
 use sessionlog_codec::ids::{CallRef, NodeId};
-use sessionlog_projections::{OpenCall, OpenState};
+use sessionlog_projections::{Ledger, OpenCall, OpenState};
 
 use super::Session;
 use super::claims::{Claim, Claimed};
 use super::message::CallResult;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Durability, Receipt};
+use crate::log::Receipt;
 
 /// A call that may be running: its start is durable. [`finish`](Self::finish) answers it. Dropped without that, its outcome
 /// is unknown: the next [`work`](Session::work) or resume says so to the model.
@@ -59,24 +59,12 @@ impl Session {
     pub fn start_call_of(&self, node: NodeId, call: CallRef, effect: Effect) -> Result<RunningCall<'_>> {
         let claim = self.claims.take(Claimed::Call(node, call));
         let mut state = self.state()?;
-        let open = find_open(&state.ledger().open_calls(), node, call)?;
+        let open = find_open(state.ledger(), node, call)?;
         let call_id = open.call_id.clone();
         let started = started(open, effect);
         let events = vec![NewEvent::now(node, started)];
-        self.commit(&mut state, events, self.before_side_effects())?.wait(self, state)?;
+        self.commit(&mut state, events, self.at_a_boundary())?.wait(self, state)?;
         Ok(RunningCall { session: self, node, call, call_id, _claim: claim })
-    }
-
-    /// How durable a record is before something happens outside that it stands for.
-    pub(super) fn before_side_effects(&self) -> Durability {
-        #[cfg(feature = "seeded-bugs")]
-        if sessionlog_codec::seeded::is("start_not_durable") {
-            return Durability::Buffered;
-        }
-        match self.store.options.durability {
-            Durability::Sync | Durability::Turn => Durability::Sync,
-            Durability::Buffered => Durability::Buffered,
-        }
     }
 
     pub(super) fn running<'a>(&'a self, open: &OpenCall, claim: Claim<'a>) -> RunningCall<'a> {
@@ -89,7 +77,7 @@ impl Session {
     /// # Errors
     /// `NotFound` if no message asks for the call or it is answered; else as [`append`](Self::append).
     pub fn finish_call(&self, call: CallRef, result: CallResult) -> Result<Receipt> {
-        let open = find_open(&self.state()?.ledger().open_calls(), NodeId::ROOT, call)?;
+        let open = find_open(self.state()?.ledger(), NodeId::ROOT, call)?;
         self.record_result(NodeId::ROOT, call, open.call_id, result)
     }
 
@@ -140,8 +128,8 @@ pub(super) fn started(open: OpenCall, effect: Effect) -> CallStarted {
     CallStarted { call, call_id, name, effect, attempt, arguments_digest, step_id: None }
 }
 
-pub(super) fn find_open(open: &[OpenCall], node: NodeId, call: CallRef) -> Result<OpenCall> {
-    open.iter().find(|candidate| candidate.node == node && candidate.call == call).cloned().ok_or_else(|| {
+pub(super) fn find_open(ledger: &Ledger, node: NodeId, call: CallRef) -> Result<OpenCall> {
+    ledger.open_call(node, call).ok_or_else(|| {
         let message = format!(
             "{call} of node {node} is not an open call: no message asks for it, or it has its result"
         );

@@ -1,24 +1,23 @@
 //! Forking a session: a new one that begins with the history of another.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use sessionlog_codec::event::{
     AffinityCleared, NewEvent, SessionForked, SessionTitled, TitleOrigin, TurnEnded, TurnOutcome,
 };
-use sessionlog_codec::ids::{LogId, NodeId, Position, SessionId, Timestamp};
-use sessionlog_codec::record::Envelope;
+use sessionlog_codec::ids::{LogId, NodeId, SessionId};
 use sessionlog_projections::recovery::open_turns;
 use uuid::Uuid;
 
 use super::Session;
+use super::append::batch_of;
 use super::claims::Claims;
-use super::lifecycle::session_opened;
-use super::state::{State, as_logged, logged};
+use super::lifecycle::{already_there, session_opened};
+use super::state::{State, as_logged};
 use super::views::Views;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{ACTIVE_COPY_MAX, Batch, ForkPlan, ForkPoint, LogReader, NewRecord, ReadItem};
+use crate::log::{ACTIVE_COPY_MAX, ForkPlan, ForkPoint, LogReader};
 use crate::store::{Owner, SessionPlace, StoreInner, WorkspaceHash, canonical, owner};
 
 /// What a fork is.
@@ -95,20 +94,20 @@ impl Session {
         if let Some(there) = options.id.map(|id| store.home.find(id)).transpose()?.flatten()
             && (there != place || there.log_exists(&storage))
         {
-            return Err(exists(id));
+            return Err(already_there(id));
         }
         // Everything that could refuse the fork is looked at before a byte is written.
         let from = LogReader::new(source.log_dir(&storage));
         let plan = from.plan_fork(point, LogId::from(Uuid::now_v7()))?;
         let mut state = State::new(Views::new(&store, &place));
-        fold_until(&mut state, &from, plan.at())?;
+        state.fold_until(&from, plan.at())?;
         if point == ForkPoint::Head {
             check_identity(&state, source)?;
         }
         let this = Owner::this_process(store.now_text());
         let (now, events) =
             (store.clock.now(), first_events(&state, &plan, (source.id, id), &this, options.title));
-        let first = batch(&events, now)?;
+        let first = batch_of(&events, now)?;
         state.ledger().check_batch(state.next, &events).map_err(|broken| {
             let message = "the fork's first records would break a law of the log";
             Error::with_source(ErrorKind::Corrupt, "fork.law", message, broken)
@@ -119,7 +118,7 @@ impl Session {
         let dir = place.log_dir(&storage);
         let writer = plan
             .carry_out(dir.clone(), store.options.log, &first)
-            .map_err(|error| if error.kind() == ErrorKind::Conflict { exists(id) } else { error })?;
+            .map_err(|error| if error.kind() == ErrorKind::Conflict { already_there(id) } else { error })?;
         for event in events {
             let event = as_logged(event, state.next, now);
             state.apply(&event);
@@ -161,46 +160,6 @@ fn first_events(
     events
 }
 
-fn batch(events: &[NewEvent], now: Timestamp) -> Result<Batch> {
-    let record = |event: &NewEvent| {
-        let (kind, schema) = event.event.kind();
-        let envelope = Envelope::new(event.node, kind, schema, now);
-        Ok(NewRecord { envelope, payload: event.event.encode()? })
-    };
-    Batch::new(events.iter().map(record).collect::<Result<_>>()?)
-}
-
-/// Folds a log up to a position.
-fn fold_until(state: &mut State, log: &LogReader, last: Position) -> Result<()> {
-    let mut failure = None;
-    log.read(Position(1), &mut |item| {
-        let event = match item {
-            ReadItem::Record(record) if record.position > last => return ControlFlow::Break(()),
-            ReadItem::Record(record) => logged(&record).map(|event| (record.envelope.key, event)),
-            // The plan has read all up to the position, so this is behind it, or was hurt since.
-            ReadItem::Gap(gap) if gap.first > last => return ControlFlow::Break(()),
-            ReadItem::Gap(gap) => {
-                let message = format!("{} byte {}: {}", gap.segment, gap.offset, gap.explanation);
-                Err(Error::new(ErrorKind::Corrupt, "log.damaged", message))
-            }
-        };
-        match event {
-            Ok((key, event)) => {
-                if let Some(key) = key {
-                    state.remember_key(key, &event);
-                }
-                state.apply(&event);
-                ControlFlow::Continue(())
-            }
-            Err(error) => {
-                failure = Some(error);
-                ControlFlow::Break(())
-            }
-        }
-    })?;
-    failure.map_or(Ok(()), Err)
-}
-
 /// Whether a log is that of the session at its place. A fork that lost the segments it wrote itself looks like the session
 /// it was forked from, and must not be gone on with as that.
 pub(super) fn check_identity(state: &State, place: &SessionPlace) -> Result<()> {
@@ -212,8 +171,4 @@ pub(super) fn check_identity(state: &State, place: &SessionPlace) -> Result<()> 
         place.id
     );
     Err(Error::new(ErrorKind::Corrupt, "session.identity", message))
-}
-
-fn exists(id: SessionId) -> Error {
-    Error::new(ErrorKind::Conflict, "session.exists", format!("there is a session {id} already"))
 }

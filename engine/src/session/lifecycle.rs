@@ -99,7 +99,7 @@ impl Session {
             // An id that its host chose is not lost because power went while it was created.
             Err(error) if is_there(&error) => match remove_unfinished(&dir)? {
                 true => create()?,
-                false => return Err(already_there(&place)),
+                false => return Err(already_there(id)),
             },
             Err(error) => return Err(error),
         };
@@ -288,7 +288,6 @@ fn is_there(error: &Error) -> bool {
         .is_some_and(|source| source.kind() == std::io::ErrorKind::AlreadyExists)
 }
 
-fn already_there(place: &SessionPlace) -> Error {
-    let message = format!("there is a session {} already", place.id);
-    Error::new(ErrorKind::Conflict, "session.exists", message)
+pub(super) fn already_there(id: SessionId) -> Error {
+    Error::new(ErrorKind::Conflict, "session.exists", format!("there is a session {id} already"))
 }

@@ -135,8 +135,8 @@ impl Session {
                 OrphanPolicy::Abort => events.extend(answer(&state, orphan, OrphanChoice::Abort)),
             }
         }
-        if policy == OrphanPolicy::Abort {
-            events.extend((!found.is_empty()).then(|| end_turn(&state)).into_iter().flatten());
+        if policy == OrphanPolicy::Abort && !found.is_empty() {
+            events.extend(end_turn(&state));
         }
         let redo = if policy == OrphanPolicy::Redo { found } else { Vec::new() };
         if !events.is_empty() {
@@ -206,7 +206,7 @@ impl Session {
             step_id: None,
         };
         let events = vec![NewEvent::now(node, started)];
-        self.commit(&mut state, events, self.before_side_effects())?.wait(self, state)?;
+        self.commit(&mut state, events, self.at_a_boundary())?.wait(self, state)?;
         Ok(RepeatedCall { session: self, node, call, _claim: claim })
     }
 }
@@ -265,7 +265,7 @@ fn question_id(node: NodeId, call: CallRef) -> String {
 
 /// The result that follows from a choice, if the call has none.
 fn answer(state: &State, orphan: &Orphan, choice: OrphanChoice) -> Option<NewEvent> {
-    let open = find_open(&state.ledger().open_calls(), orphan.node, orphan.call).ok()?;
+    let open = find_open(state.ledger(), orphan.node, orphan.call).ok()?;
     let result = match (choice, orphan.effect) {
         (OrphanChoice::Redo, _) => return None,
         (OrphanChoice::Skip, None) => {

@@ -83,12 +83,29 @@ impl State {
     /// `Corrupt` if a record can't be read, `Unsupported` if one must be understood and is not: an owner that does not
     /// know all of its log must not add to it.
     pub(crate) fn fold(&mut self, log: &LogReader) -> Result<()> {
+        self.fold_until(log, Position(u64::MAX))
+    }
+
+    /// Folds a log up to the record at `last`; what is behind it does not matter.
+    ///
+    /// # Errors
+    /// As [`fold`](Self::fold).
+    pub(crate) fn fold_until(&mut self, log: &LogReader, last: Position) -> Result<()> {
         let mut failure = None;
-        log.read(Position(1), &mut |item| match self.fold_item(item) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                failure = Some(error);
-                ControlFlow::Break(())
+        log.read(Position(1), &mut |item| {
+            let first = match &item {
+                ReadItem::Record(record) => record.position,
+                ReadItem::Gap(gap) => gap.first,
+            };
+            if first > last {
+                return ControlFlow::Break(());
+            }
+            match self.fold_item(item) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    failure = Some(error);
+                    ControlFlow::Break(())
+                }
             }
         })?;
         failure.map_or(Ok(()), Err)

@@ -172,7 +172,7 @@ impl Session {
         if self.claims.holds(Claimed::Call(node, call)) {
             return Ok(());
         }
-        let open = super::calls::find_open(&state.ledger().open_calls(), node, call)?;
+        let open = super::calls::find_open(state.ledger(), node, call)?;
         let token = self.token(state, node, Claimed::Call(node, call));
         let asked = self.content_of(state)?.tree.tool_call(node, call).cloned();
         offers.extend(asked.map(|asked| Work::Call(OwedCall::new(token, open, asked.arguments))));
@@ -222,6 +222,6 @@ impl<'a> Token<'a> {
 
     /// The call of this conversation as it stands now, if it has no result.
     fn open_call(&self, state: &State, call: CallRef) -> Result<OpenCall> {
-        super::calls::find_open(&state.ledger().open_calls(), self.node, call)
+        super::calls::find_open(state.ledger(), self.node, call)
     }
 }

@@ -130,7 +130,7 @@ impl<'a> OwedCall<'a> {
         }
         let mut events: Vec<NewEvent> = token.going_on(&state).into_iter().collect();
         events.push(NewEvent::now(token.node, started(now, effect)));
-        session.commit(&mut state, events, session.before_side_effects())?.wait(session, state)?;
+        session.commit(&mut state, events, session.at_a_boundary())?.wait(session, state)?;
         Ok(session.running(&open, token.claim))
     }
 
@@ -172,7 +172,7 @@ impl<'a> OwedCall<'a> {
         let child = opened.child;
         let mut events: Vec<NewEvent> = self.token.going_on(&state).into_iter().collect();
         events.push(NewEvent::now(parent, opened));
-        session.commit(&mut state, events, session.before_side_effects())?.wait(session, state)?;
+        session.commit(&mut state, events, session.at_a_boundary())?.wait(session, state)?;
         Ok(Delegated::Child(child))
     }
 

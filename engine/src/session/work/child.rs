@@ -105,7 +105,7 @@ impl<'a> ExternalRequest<'a> {
         token.check(&state)?;
         check_not_begun(&state, node)?;
         let events = vec![NewEvent::now(node, bound)];
-        session.commit(&mut state, events, session.before_side_effects())?.wait(session, state)?;
+        session.commit(&mut state, events, session.at_a_boundary())?.wait(session, state)?;
         Ok(AskedAgent { token, request })
     }
 
