@@ -10,7 +10,7 @@ use sessionlog::{Durability, Store, StoreOptions, ViewPolicy};
 
 use crate::args::ImportArgs;
 use crate::exit::{Exit, Failure, with_causes};
-use crate::import::{ImportError, ImportReport, Imported, SourceSession, discover, import_session};
+use crate::import::{ImportError, ImportReport, Imported, Note, SourceSession, discover, import_session};
 use crate::output::safe::safe;
 use crate::output::{Context, Format, SCHEMA_VERSION};
 use crate::store_target::StoreTarget;
@@ -34,7 +34,7 @@ pub fn run(args: &ImportArgs, context: &Context) -> Result<Exit, Failure> {
         .map_err(|error| Failure::usage("import.path", with_causes(&error)))?;
     if sources.is_empty() {
         for note in report.notes.iter().take(SHOWN) {
-            context.warn(&format!("{}: {}", note.path, note.text));
+            context.warn(&line_of(note));
         }
         return Err(Failure::usage(
             "import.nothing",
@@ -185,12 +185,17 @@ fn print(report: &ImportReport, failed: &[Failed], context: &Context) -> Result<
     Ok(exit)
 }
 
+/// A note as a line; one that is about the whole import names no file.
+fn line_of(note: &Note) -> String {
+    if note.path.is_empty() { note.text.clone() } else { format!("{}: {}", note.path, note.text) }
+}
+
 fn show_notes(report: &ImportReport, context: &Context) {
     for damage in report.damaged.iter().take(SHOWN) {
         context.warn(&format!("{} line {} byte {}: {}", damage.file, damage.line, damage.offset, damage.why));
     }
     for note in report.notes.iter().take(SHOWN) {
-        context.note(&format!("{}: {}", note.path, note.text));
+        context.note(&line_of(note));
     }
     let more =
         report.damaged.len().saturating_sub(SHOWN).saturating_add(report.notes.len().saturating_sub(SHOWN));

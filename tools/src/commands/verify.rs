@@ -147,8 +147,8 @@ fn next_step(code: &str, severity: Severity) -> &'static str {
         "context.illegal" => "This should not be possible: please report it, with the session's log.",
         "session.half_created" => "The directory can be removed: nothing was ever stored in it.",
         _ if severity >= Severity::Lost => {
-            "Restore the file from a backup if there is one. All other records can still be read: \
-             `logdump show`, `logdump export`. The session can't be written to; go on in a new one."
+            "Restore the file from a backup if there is one. Else `logdump repair` makes a copy of all that is whole, which \
+             can be gone on with; this one can't be written to. What can be read is shown by `logdump show`."
         }
         _ => "Nothing to do.",
     }
