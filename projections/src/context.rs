@@ -169,10 +169,10 @@ impl Conversation {
 }
 
 /// Ranges in an order in which a number is found quickly, whatever order a log has them in.
-struct Ranges(Vec<MessageRange>);
+pub(crate) struct Ranges(Vec<MessageRange>);
 
 impl Ranges {
-    fn of(ranges: &[MessageRange]) -> Self {
+    pub(crate) fn of(ranges: &[MessageRange]) -> Self {
         let mut sorted = ranges.to_vec();
         sorted.sort_by_key(|range| range.first);
         // Each range reaches at least as far as those before it: then the last one that begins in time decides.
@@ -186,7 +186,7 @@ impl Ranges {
         Self(sorted)
     }
 
-    fn contain(&self, message_no: MessageNo) -> bool {
+    pub(crate) fn contain(&self, message_no: MessageNo) -> bool {
         let begun = self.0.partition_point(|range| range.first <= message_no);
         let last = begun.checked_sub(1).and_then(|index| self.0.get(index));
         last.is_some_and(|range| message_no <= range.last)

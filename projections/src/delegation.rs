@@ -134,6 +134,25 @@ pub struct Binding<'a> {
 }
 
 impl Delegations {
+    /// The delegations without what of each conversation is old and settled: they know the messages that the `bounded` ledger
+    /// knows. They fold every event that it [covers](Ledger::covers) as the whole ones do.
+    pub(crate) fn bounded(&self, kept: u64, bounded: &Ledger) -> Self {
+        let nodes = self.nodes.iter().map(|(node, facts)| {
+            let talk = match bounded.is_whole(*node) {
+                true => facts.talk.clone(),
+                false => facts.talk.bounded(kept, bounded.messages(*node)),
+            };
+            (*node, facts.with_talk(talk))
+        });
+        Self {
+            nodes: nodes.collect(),
+            children: self.children.clone(),
+            opened_in_run: self.opened_in_run,
+            epoch: self.epoch,
+            origin: self.origin,
+        }
+    }
+
     /// The child that a call became. A call that has one is never delegated again, whatever became of the child.
     #[must_use]
     pub fn child_of(&self, parent: NodeId, call: CallRef) -> Option<NodeId> {
@@ -373,6 +392,24 @@ impl Delegations {
 }
 
 impl NodeFacts {
+    /// The same facts about another part of the conversation.
+    fn with_talk(&self, talk: Talk) -> Self {
+        Self {
+            bookmark: self.bookmark.clone(),
+            binding: self.binding.clone(),
+            affinity: self.affinity.clone(),
+            replay: self.replay.clone(),
+            begun: self.begun,
+            rounds: self.rounds,
+            unknown: self.unknown.clone(),
+            task: self.task.clone(),
+            settled: self.settled.clone(),
+            deletion: self.deletion,
+            readable: self.readable,
+            talk,
+        }
+    }
+
     fn apply(&mut self, logged: &LoggedEvent) {
         if !matches!(logged.event, Event::Erased { .. } | Event::NodeDeleted(_)) {
             self.readable = self.readable.saturating_add(1);

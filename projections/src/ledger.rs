@@ -1,6 +1,7 @@
 //! What an append is checked against: numbers, call states, turns and heads of a whole tree, without any content.
 
 mod batch;
+mod bounded;
 mod check;
 mod law;
 
@@ -56,6 +57,8 @@ struct NodeLedger {
     settled: Option<NodeStatus>,
     /// 0: no message yet.
     last_message: MessageNo,
+    /// Of the messages up to here, and of the records they stand in, only what is open is known.
+    forgotten: MessageNo,
     messages: BTreeMap<MessageNo, MessageFacts>,
     calls: BTreeMap<CallRef, CallFacts>,
     /// What is told about a call while it has no result; dropped with the result.

@@ -299,6 +299,20 @@ pub fn ready<'a>(state: &RecoveryState, steps: &'a [Step]) -> Vec<&'a Step> {
 }
 
 impl RecoveryState {
+    /// The state without what is old and settled, see [`Ledger::bounded`]: what a session goes on from, and what a snapshot
+    /// keeps. It plans as the whole one does, and goes on doing so with every event that its ledger
+    /// [covers](Ledger::covers).
+    #[must_use]
+    pub fn bounded(&self, kept: u64) -> Self {
+        let ledger = self.ledger.bounded(kept);
+        Self {
+            delegations: self.delegations.bounded(kept, &ledger),
+            ledger,
+            library: self.library.clone(),
+            executions: self.executions.clone(),
+        }
+    }
+
     /// What appends to the log are checked against.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {

@@ -12,6 +12,9 @@ use proptest::prelude::*;
 use sessionlog_codec::event::*;
 use sessionlog_codec::ids::*;
 use sessionlog_codec::registry::kind;
+use sessionlog_projections::context_index::ContextIndex;
+use sessionlog_projections::delegation::Binding;
+use sessionlog_projections::recovery::{Availability, RecoveryState, plan};
 use sessionlog_projections::views::*;
 use sessionlog_projections::*;
 use support::*;
@@ -319,6 +322,86 @@ fn check_outputs(tree: &TreeState, summary: &Summary, ledger: &Ledger, events: &
     assert!(ledger.open_calls().len() < 10_000);
 }
 
+/// For every prefix: the contexts that the index knows are those of the whole log.
+fn check_index(events: &[LoggedEvent]) -> Result<(), TestCaseError> {
+    let mut index = ContextIndex::default();
+    let mut whole = TreeState::default();
+    // What was folded from few records goes on as the whole does.
+    let mut kept_up: Option<TreeState> = None;
+    for (at, event) in events.iter().enumerate() {
+        index.apply(event);
+        whole.apply(event);
+        let positions: BTreeSet<Position> = index.positions().into_iter().collect();
+        let own = events[..=at].iter().filter(|event| positions.contains(&event.position));
+        let part = TreeState::fold(own);
+        if let Some(tree) = &mut kept_up {
+            tree.apply(event);
+        }
+        for node in whole.nodes().filter(|node| index.knows(*node)) {
+            prop_assert_eq!(part.context(node), whole.context(node), "at {}", event.position);
+            if let Some(tree) = &kept_up {
+                prop_assert_eq!(tree.context(node), whole.context(node), "at {}", event.position);
+            }
+        }
+        if at % 5 == 0 && whole.nodes().all(|node| index.knows(node)) {
+            kept_up = Some(part);
+        } else if !whole.nodes().all(|node| index.knows(node)) {
+            kept_up = None;
+        }
+    }
+    Ok(())
+}
+
+/// A bounded state goes on as the whole one does, as long as it covers what comes.
+fn check_bounded(events: &[LoggedEvent], kept: u64) -> Result<(), TestCaseError> {
+    let mut whole = RecoveryState::default();
+    for (at, event) in events.iter().enumerate() {
+        whole.apply(event);
+        if at % 4 != 0 {
+            continue;
+        }
+        let stored = sessionlog_codec::stored::encode(1, &whole.bounded(kept)).unwrap();
+        let mut part: RecoveryState = sessionlog_codec::stored::decode(1, &stored).unwrap();
+        let mut all = whole.clone();
+        check_same(&part, &all)?;
+        for next in &events[at + 1..] {
+            if !part.ledger().covers(next.node, &next.event) {
+                break;
+            }
+            let new = NewEvent::now(next.node, next.event.clone());
+            prop_assert_eq!(part.ledger().check(&new), all.ledger().check(&new));
+            part.apply(next);
+            all.apply(next);
+            check_same(&part, &all)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_same(part: &RecoveryState, all: &RecoveryState) -> Result<(), TestCaseError> {
+    fn available(_: &Binding<'_>) -> Availability {
+        Availability::Available
+    }
+    prop_assert_eq!(plan(part, &available), plan(all, &available));
+    prop_assert_eq!(part.ledger().open_calls(), all.ledger().open_calls());
+    prop_assert_eq!(part.delegations().tree(), all.delegations().tree());
+    prop_assert_eq!(part.ledger().next_node(), all.ledger().next_node());
+    for node in (0..=all.ledger().next_node().0).map(NodeId) {
+        prop_assert_eq!(part.owed(node), all.owed(node));
+        prop_assert_eq!(part.waiting_message(node), all.waiting_message(node));
+        prop_assert_eq!(part.ledger().head(node), all.ledger().head(node));
+        prop_assert_eq!(part.ledger().next_message_no(node), all.ledger().next_message_no(node));
+        prop_assert_eq!(part.ledger().next_turn(node), all.ledger().next_turn(node));
+        let (unknown, expected) = (part.delegations(), all.delegations());
+        prop_assert!(unknown.unknown_calls(node).eq(expected.unknown_calls(node)));
+        for call in expected.unknown_calls(node) {
+            prop_assert_eq!(part.ledger().last_start(node, call), all.ledger().last_start(node, call));
+            prop_assert_eq!(part.ledger().call(node, call), all.ledger().call(node, call));
+        }
+    }
+    Ok(())
+}
+
 /// One item of a context, for the oracle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Item {
@@ -508,6 +591,20 @@ proptest! {
                 message.message_no.map_or(Item::Summary(message.position), Item::Message)
             });
             prop_assert_eq!(shown.collect::<Vec<_>>(), context_by_keeping(&log.events));
+        }
+    }
+
+    #[test]
+    fn a_context_is_folded_from_its_own_records(steps in steps()) {
+        for origin in [created(), imported()] {
+            check_index(&legal(&steps, origin).events)?;
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_of_a_bounded_state_is_not_missed(steps in steps(), kept in 0..4_u64) {
+        for origin in [created(), imported()] {
+            check_bounded(&legal(&steps, origin).events, kept)?;
         }
     }
 

@@ -123,6 +123,32 @@ pub(crate) enum Waits {
 }
 
 impl Talk {
+    /// The part that decides who waits for what: the `kept` newest steps of the live path, further back to the last word of
+    /// the model, and these messages. Good until the head moves or a message is withdrawn.
+    pub(crate) fn bounded(&self, kept: u64, with: impl Iterator<Item = MessageNo>) -> Self {
+        let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+        let (mut steps, mut messages) = (BTreeMap::new(), BTreeMap::new());
+        let (mut next, mut decided) = (self.head, false);
+        while let Some(step) = self.steps.get(&next)
+            && !(decided && steps.len() >= kept)
+        {
+            steps.insert(next, *step);
+            if let What::Message(message_no) = step.what
+                && let Some(said) = self.messages.get(&message_no)
+            {
+                messages.insert(message_no, *said);
+                let is_word = matches!(said.speaker, Speaker::Asking | Speaker::Final);
+                decided |= is_word && said.standing == Standing::Said;
+            }
+            if step.what == What::Barrier {
+                break;
+            }
+            next = step.before;
+        }
+        messages.extend(with.filter_map(|number| Some((number, *self.messages.get(&number)?))));
+        Self { steps, messages, ..*self }
+    }
+
     /// Somebody let the conversation rest: its turn is over.
     pub(crate) fn rest(&mut self, position: Position) {
         self.turn = Turn::Over;

@@ -8,6 +8,8 @@ use sessionlog_codec::event::{
 };
 use sessionlog_codec::ids::{MessageNo, NodeId, Position};
 
+use crate::recent::Recent;
+
 /// Tokens and price of all requests counted. Numbers that would not fit stay at the highest one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageTotals {
@@ -154,14 +156,18 @@ struct Request {
     latency_ms: Option<u64>,
 }
 
-/// All requests of a tree, each once.
+/// How many requests can still be corrected by later records. What is older is counted, and stays as it is: a record that
+/// comes so late counts as a request of its own.
+const CORRECTABLE_MAX: usize = 1024;
+
+/// All requests of a tree, each once. Its size does not grow with the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Meter {
-    requests: BTreeMap<RequestKey, Request>,
+    requests: Recent<RequestKey, Request, CORRECTABLE_MAX>,
     /// The requests that messages came with, where they are known by another key than the message.
-    responses: BTreeMap<(NodeId, MessageNo), String>,
+    responses: Recent<(NodeId, MessageNo), String, CORRECTABLE_MAX>,
     /// Where the newest record of a request id went.
-    recorded: BTreeMap<(NodeId, String), RequestKey>,
+    recorded: Recent<(NodeId, String), RequestKey, CORRECTABLE_MAX>,
     own: Sums,
     own_of: BTreeMap<NodeId, Sums>,
     inherited: Sums,
