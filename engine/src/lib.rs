@@ -70,7 +70,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use log::{Durability, ForkPoint, LogOptions, Reached, Receipt};
 pub use session::{
     Appended, CallResult, ChildResult, Compaction, Delegated, Delegation, ForkOptions, Message, NewSession,
-    RecoveryReport, ResumeOptions, RunningCall, Session, SessionReader, Work,
+    RecoveryReport, ResumeOptions, RunningCall, Session, SessionReader, SnapshotPolicy, Work,
 };
 pub use sessionlog_codec as codec;
 pub use sessionlog_projections as projections;

@@ -11,6 +11,7 @@ mod fork;
 mod mark;
 #[cfg(all(test, loom))]
 mod model;
+mod read_at;
 mod reader;
 mod recovery;
 pub(crate) mod salvage;

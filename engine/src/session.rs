@@ -14,6 +14,7 @@ mod orphans;
 mod reader;
 mod report;
 mod salvage;
+mod snapshot;
 mod state;
 mod verify;
 mod views;
@@ -21,7 +22,8 @@ mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sessionlog_codec::ids::{NodeId, Position, SessionId};
+use sessionlog_codec::event::ToolCall;
+use sessionlog_codec::ids::{CallRef, NodeId, Position, SessionId};
 use sessionlog_projections::{ContextMessage, Ledger, Summary, TranscriptEntry, TreeState};
 
 pub use append::Appended;
@@ -36,6 +38,7 @@ pub use orphans::{Orphan, OrphanChoice, OrphanPolicy, RepeatedCall};
 pub use reader::SessionReader;
 pub use report::{PreviousEnd, RecoveryReport};
 pub use salvage::{FirstRecord, Neighbour, Salvage, SalvageReport, SalvagedSpan, UnreadableRecord};
+pub use snapshot::SnapshotPolicy;
 pub use verify::SessionVerification;
 pub use work::{
     Answer, AskedAgent, ChildEnd, ChildResult, Delegated, Delegation, EndReason, ExternalRequest, ModelTurn,
@@ -47,8 +50,9 @@ use crate::log::{LogReader, LogWriter};
 use crate::storage::Lock;
 use crate::store::{SessionPlace, StoreInner};
 use claims::Claims;
+use snapshot::{Moment, Snapshots};
 pub(crate) use state::logged;
-use state::{Content, State};
+use state::{Content, Freshness, State, Wanted};
 
 /// A session that this process owns. Share it between threads by reference: every method takes `&self`.
 ///
@@ -98,12 +102,21 @@ impl Session {
 
     /// What the model is shown: legal for every provider's rules of pairing, whatever happened to the session.
     ///
-    /// The first call reads the log; after it, each append keeps the context up.
+    /// The first call reads the records that the context is made of, not the whole log; after it, each append keeps it up.
+    /// Where the head went back behind a compaction, it reads all.
     ///
     /// # Errors
     /// `Io` or `Corrupt` if the log can't be read.
     pub fn context(&self) -> Result<Vec<ContextMessage>> {
-        self.with_tree(|tree| tree.context(NodeId::ROOT))
+        self.context_of(NodeId::ROOT)
+    }
+
+    /// What the model of any conversation of the tree is shown.
+    ///
+    /// # Errors
+    /// As [`context`](Self::context).
+    pub fn context_of(&self, node: NodeId) -> Result<Vec<ContextMessage>> {
+        self.with_content(Wanted::Context(node), |content| content.tree.context(node))
     }
 
     /// What a person is shown: every message and every result, in order, whatever the context leaves out.
@@ -119,20 +132,67 @@ impl Session {
     /// # Errors
     /// As [`context`](Self::context).
     pub fn with_tree<T>(&self, look: impl FnOnce(&TreeState) -> T) -> Result<T> {
-        self.with_content(|content| look(&content.tree))
+        self.with_content(Wanted::Everything, |content| look(&content.tree))
     }
 
-    /// Everything that was said, with what providers are sent back of their own.
-    fn with_content<T>(&self, look: impl FnOnce(&Content) -> T) -> Result<T> {
+    /// A tree that holds all messages of one conversation.
+    fn with_words_of<T>(&self, node: NodeId, look: impl FnOnce(&TreeState) -> T) -> Result<T> {
+        let wanted = match self.state()?.contexts.holds_all(node) {
+            true => Wanted::Context(node),
+            false => Wanted::Everything,
+        };
+        self.with_content(wanted, |content| look(&content.tree))
+    }
+
+    /// A call as the model asked for it: mostly one that its context holds.
+    fn tool_call(&self, state: &mut State, node: NodeId, call: CallRef) -> Result<Option<ToolCall>> {
+        let asked = self.content_of(state, Wanted::Context(node))?.tree.tool_call(node, call).cloned();
+        match asked {
+            Some(asked) => Ok(Some(asked)),
+            None => Ok(self.content_of(state, Wanted::Everything)?.tree.tool_call(node, call).cloned()),
+        }
+    }
+
+    /// What was said, with what providers are sent back of their own.
+    fn with_content<T>(&self, wanted: Wanted, look: impl FnOnce(&Content) -> T) -> Result<T> {
         let mut state = self.state()?;
-        self.content_of(&mut state).map(look)
+        self.content_of(&mut state, wanted).map(look)
     }
 
-    fn content_of<'s>(&self, state: &'s mut State) -> Result<&'s Content> {
-        if !state.has_content() {
+    fn content_of<'s>(&self, state: &'s mut State, wanted: Wanted) -> Result<&'s Content> {
+        if !state.has_content(wanted) {
             self.wait_for_queued()?;
         }
-        state.content(&self.log)
+        state.content(&self.log, wanted)
+    }
+
+    fn snapshots(&self) -> Snapshots {
+        Snapshots::of(&self.store.home.storage, &self.place.dir)
+    }
+
+    fn is_snapshot_due(&self, state: &State, moment: Moment) -> bool {
+        let since = state.next.0.saturating_sub(1).saturating_sub(state.snapshot.0.0);
+        self.store.options.snapshots.is_due(since, moment)
+    }
+
+    /// Keeps the folds beside the log, if it is time and all of them is durable. A snapshot that can't be written is no
+    /// error: the next owner reads more.
+    fn keep_snapshot(&self, moment: Moment) {
+        let mut state = self.lock_state();
+        let SnapshotPolicy::Every { messages, .. } = self.store.options.snapshots else { return };
+        if state.freshness != Freshness::Current || !self.is_snapshot_due(&state, moment) {
+            return;
+        }
+        // The caller of another append that is not durable yet will come by here too.
+        let mark = self.writer.durable_mark().filter(|mark| mark.next == state.next);
+        let Some(mark) = mark else { return };
+        let newest = Position(mark.next.0.saturating_sub(1));
+        match self.snapshots().write(mark, state.folds(messages), state.snapshot.1) {
+            Ok(file) => state.snapshot = (newest, Some(file)),
+            Err(error) => {
+                tracing::warn!(session = %self.place.id, %error, "the snapshot could not be written");
+            }
+        }
     }
 
     /// Title, counts, usage.
@@ -148,7 +208,9 @@ impl Session {
     /// # Errors
     /// As [`summary`](Self::summary).
     pub fn ledger<T>(&self, look: impl FnOnce(&Ledger) -> T) -> Result<T> {
-        Ok(look(self.state()?.ledger()))
+        let mut state = self.state()?;
+        self.make_whole(&mut state)?;
+        Ok(look(state.ledger()))
     }
 
     /// Waits until what is queued is in the files or has failed, before something is folded from the files. The caller
@@ -164,7 +226,7 @@ impl Session {
         // A thread that panicked while it held the folds may have left them half changed: fold them anew.
         self.state.lock().unwrap_or_else(|poisoned: PoisonError<MutexGuard<'_, State>>| {
             let mut state = poisoned.into_inner();
-            state.freshness = state::Freshness::Stale;
+            state.freshness = Freshness::Stale;
             state
         })
     }

@@ -23,7 +23,9 @@ pub use workspace::{WorkspaceHash, canonical, slug};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durability, ForkPoint, LogOptions};
-use crate::session::{ForkOptions, NewSession, RecoveryReport, ResumeOptions, Session, SessionReader};
+use crate::session::{
+    ForkOptions, NewSession, RecoveryReport, ResumeOptions, Session, SessionReader, SnapshotPolicy,
+};
 use crate::storage::{OsStorage, Storage};
 pub(crate) use home::Home;
 
@@ -67,6 +69,8 @@ pub struct StoreOptions {
     pub delegation: DelegationLimits,
     /// Whether a listing keeps what it found.
     pub catalog: CatalogPolicy,
+    /// When a session's folds are kept beside its log, so that opening it reads no history.
+    pub snapshots: SnapshotPolicy,
 }
 
 /// What a store and its sessions share.

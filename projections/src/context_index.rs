@@ -103,6 +103,16 @@ impl ContextIndex {
         !matches!(self.nodes.get(&node), Some(NodeIndex::Lost))
     }
 
+    /// Whether no message of a conversation was left out: it was neither compacted nor cleared nor reset.
+    #[must_use]
+    pub fn holds_all(&self, node: NodeId) -> bool {
+        match self.nodes.get(&node) {
+            None => true,
+            Some(NodeIndex::Lost) => false,
+            Some(NodeIndex::Known(known)) => known.base == Base::Start && !known.begins_with_barrier(),
+        }
+    }
+
     /// The records that the contexts of all known conversations are folded from, in order.
     #[must_use]
     pub fn positions(&self) -> Vec<Position> {
@@ -183,6 +193,11 @@ impl Known {
         self.size()
     }
 
+    fn begins_with_barrier(&self) -> bool {
+        let first = self.entries.first().map(|entry| &entry.what);
+        matches!(first, Some(What::Step { step: Step::Barrier, .. }))
+    }
+
     fn size(&self) -> Outcome {
         if self.entries.len() > ENTRIES_MAX { Outcome::Lost } else { Outcome::Known }
     }
@@ -196,10 +211,13 @@ impl Known {
         if self.messages.insert(number, Standing::Said).is_some() {
             return Outcome::Lost;
         }
-        self.step(logged.position, match message.role {
-            Role::System | Role::Developer => Step::Instruction(number),
-            Role::User | Role::Assistant | Role::Tool => Step::Word(number),
-        });
+        self.step(
+            logged.position,
+            match message.role {
+                Role::System | Role::Developer => Step::Instruction(number),
+                Role::User | Role::Assistant | Role::Tool => Step::Word(number),
+            },
+        );
         self.size()
     }
 

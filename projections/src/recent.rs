@@ -48,6 +48,16 @@ impl<K: Ord + Clone, V, const MAX: usize> Recent<K, V, MAX> {
         Some(value)
     }
 
+    /// The keys that are remembered, in their order.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.entries.keys()
+    }
+
+    /// What is remembered, in the order of the keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.iter().map(|(key, (_, value))| (key, value))
+    }
+
     /// The values that are remembered, by key.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.entries.values_mut().map(|(_, value)| value)

@@ -6,6 +6,7 @@ use sessionlog_codec::frame;
 use sessionlog_codec::ids::{Epoch, LogId, Position};
 use sessionlog_codec::record::Envelope;
 
+use super::mark::LogMark;
 use super::sync::{Condvar, Mutex, MutexGuard};
 use super::tail::{Committed, Failure, FrameRecords, SyncMode, Tail};
 use super::{Durability, LogDir, LogOptions, Reached, Receipt};
@@ -130,6 +131,14 @@ impl LogWriter {
     #[must_use]
     pub fn next(&self) -> Position {
         self.lock().next
+    }
+
+    /// Where the log ends, if all of it is durable and nobody is appending.
+    #[must_use]
+    pub fn durable_mark(&self) -> Option<LogMark> {
+        let queue = self.lock();
+        let is_idle = queue.waiting.is_empty() && queue.closed.is_none();
+        queue.tail.as_ref().filter(|_| is_idle)?.durable_mark()
     }
 
     /// Queues a batch and gives it its positions, if the next one is still `expected`.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use sessionlog_codec::frame::FrameHeader;
 use sessionlog_codec::ids::{Digest, Position};
 use sessionlog_codec::limits::FRAME_HEADER_LEN;
+use sessionlog_codec::segment::SegmentHeader;
 
 use super::reader::LogReader;
 use super::recovery::Verdict;
@@ -27,6 +28,27 @@ pub struct LogMark {
     end: u64,
 }
 
+impl LogMark {
+    /// The mark of a log whose last frame is at byte `frame` of a segment, and ends at byte `end`.
+    pub(super) fn new(
+        (next, chain): (Position, Digest),
+        header: &SegmentHeader,
+        (frame, end): (u64, u64),
+    ) -> Self {
+        Self { next, chain, segment: header.first_position, salt: header.salt, frame, end }
+    }
+
+    /// Whether it is the mark of a log whose last frame begins with these bytes.
+    fn is_of(&self, header: &[u8]) -> bool {
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("trust_a_stale_mark") {
+            return true;
+        }
+        FrameHeader::decode(header, self.salt)
+            .is_ok_and(|header| header.chain == self.chain && header.fields.next_position() == self.next)
+    }
+}
+
 impl LogReader {
     /// Where the log ends now; `None` if its end is torn or hurt, or its last segment holds no record yet.
     ///
@@ -40,14 +62,23 @@ impl LogReader {
             return Ok(None);
         }
         let Some(last) = assessed.entries.last() else { return Ok(None) };
-        Ok(Some(LogMark {
-            next: assessed.end.next,
-            chain: assessed.end.chain,
-            segment: name.0,
-            salt: assessed.header.salt,
-            frame: last.frame_offset.into(),
-            end: to_u64(assessed.end.offset),
-        }))
+        let end = &assessed.end;
+        let place = (last.frame_offset.into(), to_u64(end.offset));
+        Ok(Some(LogMark::new((end.next, end.chain), &assessed.header, place)))
+    }
+
+    /// Whether the log still has what it ended with then: nothing of it was cut or written anew, whatever was appended since.
+    /// Costs one small read, however long the log is.
+    ///
+    /// # Errors
+    /// `Io` if it can't be told.
+    pub fn holds(&self, mark: &LogMark) -> Result<bool> {
+        let header = match self.dir().read(SegmentName(mark.segment), mark.frame, to_u64(FRAME_HEADER_LEN)) {
+            Ok(header) => header,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        Ok(mark.is_of(&header))
     }
 
     /// Whether the log still ends where it did: nothing was appended, cut or written anew. Costs two small reads and two
@@ -65,9 +96,7 @@ impl LogReader {
         let path = self.dir().segment_path(name);
         let (mut header, mut behind) = ([0; FRAME_HEADER_LEN], [0; 8]);
         file.read_at(&mut header, mark.frame).map_err(|e| Error::io("reading", &path, e))?;
-        let same = FrameHeader::decode(&header, mark.salt)
-            .is_ok_and(|header| header.chain == mark.chain && header.fields.next_position() == mark.next);
-        if !same {
+        if !mark.is_of(&header) {
             return Ok(false);
         }
         file.read_at(&mut behind, mark.end).map_err(|e| Error::io("reading", &path, e))?;

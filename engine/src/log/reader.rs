@@ -163,7 +163,7 @@ impl LogReader {
     }
 
     /// The first position and the entries of a sealed segment; `None` if its footer is missing or hurt.
-    fn footer(&self, name: SegmentName, len: u64) -> Result<Option<(Position, Vec<FooterEntry>)>> {
+    pub(super) fn footer(&self, name: SegmentName, len: u64) -> Result<Option<(Position, Vec<FooterEntry>)>> {
         let header = self.dir.read(name, 0, to_u64(SEGMENT_HEADER_LEN))?;
         let Ok(header) = SegmentHeader::decode(&header) else { return Ok(None) };
         let Some((_, bytes)) = footer_bytes(&self.dir, name, len)? else { return Ok(None) };

@@ -11,6 +11,7 @@ use sessionlog_codec::record::Envelope;
 use sessionlog_codec::segment::{self, FORMAT_VERSION, SEGMENT_MAGIC, SegmentHeader};
 
 use super::LogOptions;
+use super::mark::LogMark;
 use super::recovery::{Assessment, SegmentState};
 use super::segment::{LogDir, SegmentName};
 use crate::error::{Error, ErrorKind, Result};
@@ -166,6 +167,12 @@ impl Tail {
 
     pub(crate) fn durable(&self) -> Position {
         self.durable
+    }
+
+    /// Where the log ends, if all of it is durable and its last frame is in the active segment.
+    pub(crate) fn durable_mark(&self) -> Option<LogMark> {
+        let last = self.entries.last().filter(|_| self.durable.next() == Some(self.next))?;
+        Some(LogMark::new((self.next, self.chain), &self.header, (last.frame_offset.into(), self.end)))
     }
 
     pub(crate) fn epoch(&self) -> Epoch {

@@ -13,7 +13,8 @@ use sessionlog_projections::BatchLawBroken;
 
 use super::Session;
 use super::message::{Compaction, Message};
-use super::state::{Freshness, Keyed, State, as_logged};
+use super::snapshot::Moment;
+use super::state::{Freshness, Keyed, Reach, State, as_logged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Batch, Durability, NewRecord, Reached, Receipt};
 
@@ -121,6 +122,7 @@ impl Session {
         if state.freshness == Freshness::Stale {
             let views = std::mem::take(&mut state.views);
             let mut fresh = State::new(views.forget_pending());
+            fresh.snapshot = state.snapshot;
             if let Err(error) = fresh.fold(&self.log) {
                 // The next attempt needs to know which views there are.
                 state.views = fresh.views;
@@ -141,6 +143,9 @@ impl Session {
     ) -> Result<Queued<'_>> {
         let now = self.store.clock.now();
         let batch = batch_of(&events, now)?;
+        if events.iter().any(|new| !state.covers(new.node, &new.event)) {
+            self.make_whole(state)?;
+        }
         let first = state.next;
         state.ledger().check_batch(first, &events).map_err(law_broken)?;
         let mut position = first;
@@ -160,6 +165,15 @@ impl Session {
                 Err(error)
             }
         }
+    }
+
+    /// Folds the whole log, where the state leaves out what is old. The caller holds the state, so nothing is queued meanwhile.
+    pub(super) fn make_whole(&self, state: &mut State) -> Result<()> {
+        if state.reach == Reach::Bounded {
+            self.wait_for_queued()?;
+            state.make_whole(&self.log)?;
+        }
+        Ok(())
     }
 
     /// Appends one event of the session's own conversation.
@@ -212,6 +226,7 @@ impl Session {
         let event = NewEvent::now(NodeId::ROOT, TurnEnded { turn, outcome, stage: None, error: None });
         let receipt = self.commit(&mut state, vec![event], self.at_a_boundary())?.wait(self, state)?;
         self.refresh_views()?;
+        self.keep_snapshot(Moment::TurnEnd);
         Ok(receipt)
     }
 
@@ -339,11 +354,15 @@ impl Queued<'_> {
     /// Lets go of the state and waits. If the append fails, the state is folded anew before it is used again.
     pub(super) fn wait(self, session: &Session, state: MutexGuard<'_, State>) -> Result<Receipt> {
         let views_want_flush = state.views.wants_flush();
+        let snapshot_is_due = session.is_snapshot_due(&state, Moment::Append);
         drop(state);
         let receipt =
             self.ticket.wait().inspect_err(|_| session.lock_state().freshness = Freshness::Stale)?;
         if views_want_flush {
             session.refresh_views()?;
+        }
+        if snapshot_is_due {
+            session.keep_snapshot(Moment::Append);
         }
         Ok(receipt)
     }

@@ -7,7 +7,7 @@ use sessionlog_codec::ids::{MessageNo, NodeId, Position};
 use sessionlog_projections::rewind::{self, Rewind, RewindRefused, RewindTo, Undo};
 
 use super::Session;
-use super::state::State;
+use super::state::{State, Wanted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Receipt;
 
@@ -48,7 +48,8 @@ impl Session {
     /// `NotFound` if there is nothing to undo; else as [`append`](Self::append).
     pub fn undo(&self, node: NodeId) -> Result<Receipt> {
         let mut state = self.state()?;
-        let undo = rewind::undo(&self.content_of(&mut state)?.tree, node).map_err(refused)?;
+        let undo =
+            rewind::undo(&self.content_of(&mut state, Wanted::Everything)?.tree, node).map_err(refused)?;
         let events = match undo {
             Undo::Move(plan) => moved(&state, node, plan.event()),
             Undo::SayAgain(mut said) => {
@@ -80,7 +81,7 @@ impl Session {
         reason: impl Into<String>,
     ) -> Result<Receipt> {
         let mut state = self.state()?;
-        let context = self.content_of(&mut state)?.tree.context(node);
+        let context = self.content_of(&mut state, Wanted::Context(node))?.tree.context(node);
         let behind: Vec<_> =
             context.iter().skip_while(|message| message.message_no != Some(message_no)).collect();
         if behind.is_empty() {

@@ -7,7 +7,7 @@ use sessionlog_projections::compaction::{
 };
 
 use super::Session;
-use super::state::State;
+use super::state::{State, Wanted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Receipt;
 
@@ -30,7 +30,7 @@ impl Session {
     /// `Io` or `Corrupt` if the log can't be read.
     pub fn compaction_need(&self, node: NodeId, settings: &CompactionSettings) -> Result<Need> {
         let mut state = self.state()?;
-        let context = self.content_of(&mut state)?.tree.context(node);
+        let context = self.content_of(&mut state, Wanted::Context(node))?.tree.context(node);
         let calibration = state.calibration.of(node);
         let window = settings.window.or_else(|| calibration.window());
         Ok(need(&context, &calibration, window, &settings.policy))
@@ -42,12 +42,12 @@ impl Session {
     /// `Invalid` if there is nothing to gain or no room for a summary; `Io` or `Corrupt` if the log can't be read.
     pub fn plan_compaction(&self, node: NodeId, settings: &CompactionSettings) -> Result<Plan> {
         let mut state = self.state()?;
-        self.content_of(&mut state)?;
+        self.content_of(&mut state, Wanted::Context(node))?;
         let window = settings.window.or_else(|| state.calibration.of(node).window());
         let pinned = pinned(&state, node, &settings.pinned);
         let state = &mut *state;
         let calibration = state.calibration.clone();
-        let tree = &state.content(&self.log)?.tree;
+        let tree = &state.content(&self.log, Wanted::Context(node))?.tree;
         plan(tree, node, &pinned, &calibration, window, &settings.policy).map_err(not_planned)
     }
 
@@ -59,9 +59,9 @@ impl Session {
     /// more; else as [`append`](Self::append). Then the context is what it was.
     pub fn apply_compaction(&self, plan: &Plan, summary: &str, attempt: Attempt) -> Result<Receipt> {
         let mut state = self.state()?;
-        let compacted =
-            accept(plan, &self.content_of(&mut state)?.tree, summary, attempt).map_err(rejected)?;
         let node = plan.node;
+        let tree = &self.content_of(&mut state, Wanted::Context(node))?.tree;
+        let compacted = accept(plan, tree, summary, attempt).map_err(rejected)?;
         let mut events = vec![NewEvent::now(node, compacted)];
         if state.recovery.delegations().affinity(node).is_some() {
             let reason = "compacted".to_owned();

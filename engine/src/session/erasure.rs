@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use serde::{Deserialize, Serialize};
 use sessionlog_codec::event::{Event, LoggedEvent, NewEvent, NodeDeleted, Redacted};
 use sessionlog_codec::ids::{KindNo, NodeId, Position};
 use sessionlog_codec::record::Payload;
@@ -29,7 +30,7 @@ pub struct ChildDeletion {
 }
 
 /// What was decided to be erased, and what is: derived from `redacted` and from the records themselves.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Erasures {
     wanted: BTreeSet<Position>,
     done: BTreeSet<Position>,
@@ -44,6 +45,11 @@ impl Erasures {
             }
             _ => {}
         }
+    }
+
+    /// What is still to be erased: all that matters of it from here on.
+    pub(super) fn bounded(&self) -> Self {
+        Self { wanted: self.unfinished(), done: BTreeSet::new() }
     }
 
     fn unfinished(&self) -> BTreeSet<Position> {
@@ -125,12 +131,15 @@ impl Session {
         let dir = self.place.log_dir(&self.store.home.storage);
         // What is to be erased must not be in the segment that is written to.
         self.writer.seal_longer_than(0)?;
+        self.snapshots().discard()?;
         let erased = erase(&dir, positions);
         let mut state = self.lock_state();
-        // The folds hold what the log does not any more.
+        // The folds hold what the log does not any more, and so may a snapshot that was taken meanwhile.
         state.freshness = Freshness::Stale;
+        let discarded = self.snapshots().discard();
         drop(state);
         let erased = erased?;
+        discarded?;
         self.views_without_the_erased()?;
         self.store.home.discard_catalog()?;
         Ok(erased)

@@ -16,7 +16,8 @@ use uuid::Uuid;
 use super::Session;
 use super::claims::Claims;
 use super::report::{PreviousEnd, RecoveryReport};
-use super::state::State;
+use super::snapshot::{Moment, Snapshots};
+use super::state::{Reach, State};
 use super::views::Views;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durability, LogReader, LogRecovery, LogWriter, Receipt, Recovering, remove_unfinished};
@@ -132,17 +133,19 @@ impl Session {
         let recovering = Recovering::open(dir.clone(), store.options.log, Position::START)?;
         // Everything that could refuse the resume is looked at before recovery changes a byte.
         let log = LogReader::new(dir);
-        let mut state = State::new(Views::load(&store, &place));
-        state.fold(&log)?;
+        let snapshots = Snapshots::of(&storage, &place.dir);
+        let mut state = State::open(Views::load(&store, &place), &log, &snapshots)?;
         super::fork::check_identity(&state, &place)?;
         check_tools(&state, options)?;
         let (writer, recovery) = recovering.finish()?;
         state.next = writer.next();
         let rebuilt_views = state.views.problems();
+        let snapshot = (state.reach == Reach::Bounded).then_some(state.snapshot.0);
         let (state, claims) = (Mutex::new(state), Claims::default());
         let session = Self { store, place, writer, log, state, claims, _lock: lock };
         let mut report = session.take_over(&owner, recovery)?;
         report.rebuilt_views = rebuilt_views;
+        report.snapshot = snapshot;
         report.erased = session.finish_erasures()?.records;
         session.refresh_views()?;
         Ok((session, report))
@@ -183,6 +186,7 @@ impl Session {
             interrupted_turns: turns,
             owed: recovery::plan(&state.recovery, &|_| Availability::Available),
             settled: steps,
+            snapshot: None,
             rebuilt_views: Vec::new(),
             erased: 0,
         })
@@ -211,6 +215,7 @@ impl Session {
         self.writer.sync()?;
         let receipt = self.append_batch(events, Durability::Sync)?;
         self.refresh_views_at_close()?;
+        self.keep_snapshot(Moment::Close);
         self.writer.close()?;
         Ok(receipt)
     }

@@ -107,14 +107,20 @@ impl Session {
     pub fn orphans(&self) -> Result<Vec<Orphan>> {
         let mut state = self.state()?;
         let found = orphans(&state);
-        let content = self.content_of(&mut state)?;
-        let orphans = found.into_iter().filter_map(|(node, call, effect)| {
-            let asked = content.tree.tool_call(node, call)?;
-            let (call_id, name) = (asked.call_id.clone(), asked.name.clone());
+        let mut orphans = Vec::with_capacity(found.len());
+        for (node, call, effect) in found {
+            let Some(asked) = self.tool_call(&mut state, node, call)? else { continue };
             let arguments_hash = arguments_hash(&asked.arguments.0);
-            Some(Orphan { node, call, call_id, name, arguments_hash, effect })
-        });
-        Ok(orphans.collect())
+            orphans.push(Orphan {
+                node,
+                call,
+                call_id: asked.call_id,
+                name: asked.name,
+                arguments_hash,
+                effect,
+            });
+        }
+        Ok(orphans)
     }
 
     /// Decides about all orphans at once. What is recorded stays decided: doing it again appends nothing. Gives back those
@@ -192,7 +198,7 @@ impl Session {
         );
         let known = state.ledger().last_start(node, call);
         let known = known.filter(|(effect, _)| unknown && is_repeatable(*effect));
-        let asked = self.content_of(&mut state)?.tree.tool_call(node, call).cloned();
+        let asked = self.tool_call(&mut state, node, call)?;
         let Some(((effect, attempts), asked)) = known.zip(asked) else {
             return Err(not_repeatable(node, call));
         };

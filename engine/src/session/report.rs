@@ -42,6 +42,8 @@ pub struct RecoveryReport {
     pub interrupted_turns: Vec<(NodeId, TurnNo)>,
     /// Records whose payload was erased now, since the owner before had decided that and did not get to it.
     pub erased: u64,
+    /// The last record that the snapshot holds which the session was opened from; `None`: its whole log was read.
+    pub snapshot: Option<Position>,
     /// Views that did not match the log and were made anew.
     pub rebuilt_views: Vec<String>,
 }

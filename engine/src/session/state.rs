@@ -1,24 +1,27 @@
 //! What an owner keeps in memory of its session: a fold of the log, kept up with each append.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use serde::{Deserialize, Serialize};
 use sessionlog_codec::event::{Event, LoggedEvent, NewEvent};
-use sessionlog_codec::ids::{IdempotencyKey, MessageNo, NodeId, Position};
+use sessionlog_codec::ids::{Epoch, IdempotencyKey, MessageNo, NodeId, Position};
 use sessionlog_codec::record::{Criticality, Record};
 use sessionlog_projections::compaction::{Calibration, RunningChildren};
+use sessionlog_projections::context_index::ContextIndex;
 use sessionlog_projections::questions::Questions;
 use sessionlog_projections::recovery::RecoveryState;
 use sessionlog_projections::render::Replay;
-use sessionlog_projections::{Ledger, Projection, Summary, TreeState};
+use sessionlog_projections::{Ledger, Projection, Recent, Summary, TreeState};
 
 use super::erasure::Erasures;
+use super::events::{EventItem, read_events};
+use super::snapshot::{Folds, Loaded, Snapshots};
 use super::views::Views;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{LogReader, ReadItem};
 
 /// What an append under an idempotency key gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Keyed {
     pub(crate) first: Position,
     pub(crate) message_no: Option<MessageNo>,
@@ -40,41 +43,183 @@ pub(crate) struct Content {
     pub(crate) replay: Replay,
 }
 
+/// How many idempotency keys are remembered: those used last.
+pub(crate) const KEYS_MAX: usize = 8192;
+/// How many ownerships are remembered: the last ones.
+pub(crate) const OPENINGS_MAX: usize = 64;
+
+/// How much of the log the folds know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All of it.
+    Whole,
+    /// What a snapshot keeps, and all that came behind it.
+    Bounded,
+}
+
 /// The folds.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) next: Position,
+    pub(crate) reach: Reach,
     pub(crate) recovery: RecoveryState,
     pub(crate) summary: Summary,
     pub(crate) calibration: Calibration,
     pub(crate) running: RunningChildren,
     pub(crate) questions: Questions,
     pub(crate) erasures: Erasures,
+    /// How many records are erased.
+    pub(crate) erased: u64,
+    /// Where each ownership begins.
+    pub(crate) openings: Recent<Epoch, Position, OPENINGS_MAX>,
     /// The root's current run, in the host's words.
     pub(crate) run_id: Option<String>,
+    pub(crate) contexts: ContextIndex,
     /// What was said: only once somebody asks for it.
-    content: Option<Box<Content>>,
-    pub(crate) keys: HashMap<IdempotencyKey, Keyed>,
+    content: Option<(ContentReach, Box<Content>)>,
+    pub(crate) keys: Recent<IdempotencyKey, Keyed, KEYS_MAX>,
     pub(crate) views: Views,
     pub(crate) freshness: Freshness,
+    /// What the newest snapshot holds, and the file that it is in.
+    pub(crate) snapshot: (Position, Option<usize>),
+}
+
+/// How much of what was said is folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ContentReach {
+    Whole,
+    /// The records of the contexts that the index knows, and all that came later.
+    Contexts,
+}
+
+/// Which part of what was said somebody asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// All of it.
+    Everything,
+    /// The context of one conversation.
+    Context(NodeId),
 }
 
 impl State {
     pub(crate) fn new(views: Views) -> Self {
         Self {
             next: Position(1),
+            reach: Reach::Whole,
             recovery: RecoveryState::default(),
             summary: Summary::default(),
             calibration: Calibration::default(),
             running: RunningChildren::default(),
             questions: Questions::default(),
             erasures: Erasures::default(),
+            erased: 0,
+            openings: Recent::default(),
             run_id: None,
+            contexts: ContextIndex::default(),
             content: None,
-            keys: HashMap::new(),
+            keys: Recent::default(),
             views,
             freshness: Freshness::Current,
+            snapshot: (Position::START, None),
         }
+    }
+
+    /// The folds of a log: from the newest snapshot and what came behind it, or of the whole log.
+    ///
+    /// # Errors
+    /// As [`fold`](Self::fold).
+    pub(crate) fn open(views: Views, log: &LogReader, snapshots: &Snapshots) -> Result<Self> {
+        let Some(loaded) = snapshots.load(log)? else {
+            let mut state = Self::new(views);
+            state.fold(log)?;
+            return Ok(state);
+        };
+        let mut state = Self::of(loaded, views);
+        let next = state.next;
+        state.catch_up_views(log)?;
+        match state.fold_from(log, next, Position(u64::MAX))? {
+            Folded::All => Ok(state),
+            Folded::ReachedBehind => {
+                let mut whole = Self::new(state.views);
+                whole.snapshot = state.snapshot;
+                whole.fold(log)?;
+                Ok(whole)
+            }
+        }
+    }
+
+    fn of(loaded: Loaded, mut views: Views) -> Self {
+        let Loaded { next, folds, file } = loaded;
+        views.go_on_behind(&folds.openings, folds.erased);
+        Self {
+            next,
+            reach: Reach::Bounded,
+            recovery: folds.recovery,
+            summary: folds.summary,
+            calibration: folds.calibration,
+            running: folds.running,
+            questions: folds.questions,
+            erasures: folds.erasures,
+            erased: folds.erased,
+            openings: folds.openings,
+            run_id: folds.run_id,
+            contexts: folds.contexts,
+            keys: folds.keys,
+            snapshot: (Position(next.0.saturating_sub(1)), Some(file)),
+            ..Self::new(views)
+        }
+    }
+
+    /// Renders what the views lack of the log before the snapshot.
+    fn catch_up_views(&mut self, log: &LogReader) -> Result<()> {
+        let (next, views) = (self.next, &mut self.views);
+        let Some(first) = views.first_missing(next) else { return Ok(()) };
+        read_events(log, first, &mut |item| match item {
+            EventItem::Event(event) if event.position < next => {
+                views.apply(&event);
+                ControlFlow::Continue(())
+            }
+            _ => ControlFlow::Break(()),
+        })?;
+        if views.first_missing(next).is_some() {
+            views.mark_stale();
+        }
+        Ok(())
+    }
+
+    /// What a snapshot keeps, with the `messages` newest of each conversation.
+    pub(crate) fn folds(&self, messages: u64) -> Folds {
+        Folds {
+            recovery: self.recovery.bounded(messages),
+            summary: self.summary.clone(),
+            calibration: self.calibration.clone(),
+            running: self.running.clone(),
+            questions: self.questions.clone(),
+            erasures: self.erasures.bounded(),
+            erased: self.erased,
+            run_id: self.run_id.clone(),
+            keys: self.keys.clone(),
+            openings: self.openings.clone(),
+            contexts: self.contexts.clone(),
+        }
+    }
+
+    /// Folds the whole log anew, if a part of it is left out.
+    ///
+    /// # Errors
+    /// As [`fold`](Self::fold): the state is as it was.
+    pub(crate) fn make_whole(&mut self, log: &LogReader) -> Result<()> {
+        if self.reach == Reach::Whole {
+            return Ok(());
+        }
+        let mut whole = Self::new(Views::default());
+        whole.fold_until(log, Position(self.next.0.saturating_sub(1)))?;
+        whole.next = self.next;
+        whole.snapshot = self.snapshot;
+        std::mem::swap(&mut whole.views, &mut self.views);
+        whole.content = self.content.take();
+        *self = whole;
+        Ok(())
     }
 
     /// Folds a whole log.
@@ -91,36 +236,43 @@ impl State {
     /// # Errors
     /// As [`fold`](Self::fold).
     pub(crate) fn fold_until(&mut self, log: &LogReader, last: Position) -> Result<()> {
-        let mut failure = None;
-        log.read(Position(1), &mut |item| {
-            let first = match &item {
+        self.fold_from(log, Position(1), last).map(drop)
+    }
+
+    fn fold_from(&mut self, log: &LogReader, first: Position, last: Position) -> Result<Folded> {
+        let mut outcome = Ok(Folded::All);
+        log.read(first, &mut |item| {
+            let at = match &item {
                 ReadItem::Record(record) => record.position,
                 ReadItem::Gap(gap) => gap.first,
             };
-            if first > last {
+            if at > last {
                 return ControlFlow::Break(());
             }
             match self.fold_item(item) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    failure = Some(error);
+                Ok(Folded::All) => ControlFlow::Continue(()),
+                other => {
+                    outcome = other;
                     ControlFlow::Break(())
                 }
             }
         })?;
-        failure.map_or(Ok(()), Err)
+        outcome
     }
 
-    fn fold_item(&mut self, item: ReadItem<'_>) -> Result<()> {
+    fn fold_item(&mut self, item: ReadItem<'_>) -> Result<Folded> {
         match item {
             ReadItem::Record(record) => {
                 let key = record.envelope.key;
                 let event = logged(&record)?;
+                if !self.covers(event.node, &event.event) {
+                    return Ok(Folded::ReachedBehind);
+                }
                 if let Some(key) = key {
                     self.remember_key(key, &event);
                 }
                 self.apply(&event);
-                Ok(())
+                Ok(Folded::All)
             }
             ReadItem::Gap(gap) => {
                 let message = format!(
@@ -132,12 +284,19 @@ impl State {
         }
     }
 
+    /// Whether the folds know all that an event speaks of.
+    pub(crate) fn covers(&self, node: NodeId, event: &Event) -> bool {
+        self.reach == Reach::Whole || self.ledger().covers(node, event)
+    }
+
     pub(crate) fn remember_key(&mut self, key: IdempotencyKey, event: &LoggedEvent) {
         let message_no = match &event.event {
             Event::MessageAppended(message) => Some(message.message_no),
             _ => None,
         };
-        self.keys.entry(key).or_insert(Keyed { first: event.position, message_no });
+        if self.keys.get(&key).is_none() {
+            self.keys.insert(key, Keyed { first: event.position, message_no });
+        }
     }
 
     pub(crate) fn apply(&mut self, event: &LoggedEvent) {
@@ -147,12 +306,21 @@ impl State {
         self.running.apply(event);
         self.questions.apply(event);
         self.erasures.apply(event);
+        self.contexts.apply(event);
+        match &event.event {
+            Event::Erased { .. } => {
+                self.erased = self.erased.saturating_add(1);
+                self.views.set_erased(self.erased);
+            }
+            Event::SessionOpened(opened) => drop(self.openings.insert(opened.epoch, event.position)),
+            _ => {}
+        }
         if let Event::RunStarted(run) = &event.event
             && event.node == NodeId::ROOT
         {
             self.run_id = Some(run.run_id.clone());
         }
-        if let Some(content) = &mut self.content {
+        if let Some((_, content)) = &mut self.content {
             content.apply(event);
         }
         self.views.apply(event);
@@ -164,19 +332,43 @@ impl State {
         self.recovery.ledger()
     }
 
-    /// Whether the content is folded: then it is kept up, and asking for it reads nothing.
-    pub(crate) fn has_content(&self) -> bool {
-        self.content.is_some()
+    /// Whether that part of the content is folded: then it is kept up, and asking for it reads nothing.
+    pub(crate) fn has_content(&self, wanted: Wanted) -> bool {
+        self.content.as_ref().is_some_and(|(reach, _)| self.serves(*reach, wanted))
     }
 
-    /// What was said, folded from the log the first time.
-    pub(crate) fn content(&mut self, log: &LogReader) -> Result<&Content> {
+    /// What was said, folded from the log the first time: of a context, from its own records alone.
+    ///
+    /// # Errors
+    /// `Io` if the log can't be read, `Corrupt` if a record can't.
+    pub(crate) fn content(&mut self, log: &LogReader, wanted: Wanted) -> Result<&Content> {
         let content = match self.content.take() {
-            Some(content) => content,
-            None => fold_content(log, self.next)?,
+            Some(content) if self.serves(content.0, wanted) => content,
+            _ => match wanted {
+                Wanted::Context(node) if self.contexts.knows(node) => {
+                    (ContentReach::Contexts, fold_records(log, &self.contexts.positions())?)
+                }
+                _ => (ContentReach::Whole, fold_content(log, self.next)?),
+            },
         };
-        Ok(self.content.insert(content))
+        Ok(&self.content.insert(content).1)
     }
+
+    fn serves(&self, reach: ContentReach, wanted: Wanted) -> bool {
+        match (reach, wanted) {
+            (ContentReach::Whole, _) => true,
+            (ContentReach::Contexts, Wanted::Everything) => false,
+            (ContentReach::Contexts, Wanted::Context(node)) => self.contexts.knows(node),
+        }
+    }
+}
+
+/// What became of folding records into a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Folded {
+    All,
+    /// An event speaks of something that is left out.
+    ReachedBehind,
 }
 
 fn fold_content(log: &LogReader, end: Position) -> Result<Box<Content>> {
@@ -196,6 +388,16 @@ fn fold_content(log: &LogReader, end: Position) -> Result<Box<Content>> {
             }
         }
         ControlFlow::Continue(())
+    })?;
+    failure.map_or(Ok(content), Err)
+}
+
+fn fold_records(log: &LogReader, positions: &[Position]) -> Result<Box<Content>> {
+    let mut content = Box::<Content>::default();
+    let mut failure = None;
+    log.read_at(positions, &mut |record| match logged(&record) {
+        Ok(event) => content.apply(&event),
+        Err(error) => failure = failure.take().or(Some(error)),
     })?;
     failure.map_or(Ok(content), Err)
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sessionlog_codec::event::{Event, LoggedEvent};
 use sessionlog_codec::ids::{Epoch, Position, SessionId};
 use sessionlog_projections::views::{Dialect, MetaExtra, Pieces, Rendered, TranscriptRenderer, cost, meta};
-use sessionlog_projections::{Status, Summary};
+use sessionlog_projections::{Recent, Status, Summary};
 
 use super::Session;
 use super::events::{EventItem, read_events};
@@ -151,11 +151,37 @@ impl Views {
         self.matching = Match::No("an append failed");
     }
 
+    /// Takes over what a snapshot tells of the log before it: who owned it, and how much of it is erased.
+    pub(crate) fn go_on_behind<const MAX: usize>(
+        &mut self,
+        openings: &Recent<Epoch, Position, MAX>,
+        erased: u64,
+    ) {
+        self.erased = erased;
+        let newest = openings.keys().last().copied().unwrap_or_default();
+        // A later ownership than the one that wrote the file began within what it shows.
+        let overtaken = openings.iter().any(|(epoch, at)| *epoch > self.epoch && *at <= self.position);
+        // Or it may have: that ownership is too old to be remembered.
+        let forgotten = openings.len() == MAX && openings.get(&self.epoch).is_none();
+        if overtaken || (forgotten && self.position > Position::START) {
+            self.matching = Match::No("what it shows was lost before it was durable");
+        }
+        self.epoch = self.epoch.max(newest);
+    }
+
+    /// The first position that it lacks of those before `next`, if it can be gone on with.
+    pub(crate) fn first_missing(&self, next: Position) -> Option<Position> {
+        let first = self.position.next()?;
+        let goes_on = self.policy == ViewPolicy::Keep && self.matching == Match::Yes;
+        (goes_on && first < next).then_some(first)
+    }
+
+    pub(crate) fn set_erased(&mut self, erased: u64) {
+        self.erased = erased;
+    }
+
     /// Renders an event that is behind what the file has. Called with each append, so it does no I/O.
     pub(crate) fn apply(&mut self, event: &LoggedEvent) {
-        if matches!(event.event, Event::Erased { .. }) {
-            self.erased = self.erased.saturating_add(1);
-        }
         if let Event::SessionOpened(opened) = &event.event
             && opened.epoch > self.epoch
         {

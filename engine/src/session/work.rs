@@ -174,7 +174,7 @@ impl Session {
         }
         let open = super::calls::find_open(state.ledger(), node, call)?;
         let token = self.token(state, node, Claimed::Call(node, call));
-        let asked = self.content_of(state)?.tree.tool_call(node, call).cloned();
+        let asked = self.tool_call(state, node, call)?;
         offers.extend(asked.map(|asked| Work::Call(OwedCall::new(token, open, asked.arguments))));
         Ok(())
     }

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use sessionlog::codec::event::NodeBound;
 use sessionlog::codec::ids::{NodeId, SessionId, Timestamp};
 use sessionlog::storage::{CrashMode, SimStorage};
-use sessionlog::{Clock, LogOptions, NewSession, RecoveryReport, Session, Store, StoreOptions, Work};
+use sessionlog::{
+    Clock, LogOptions, NewSession, RecoveryReport, Session, SnapshotPolicy, Store, StoreOptions, Work,
+};
 
 #[derive(Debug)]
 struct Ticking(AtomicI64);
@@ -25,7 +27,7 @@ pub(crate) fn open_with(storage: &SimStorage, options: StoreOptions) -> Store {
     try_open_with(storage, options).unwrap()
 }
 
-/// A store with small files and a clock of its own.
+/// A store with small files, many snapshots and a clock of its own.
 pub(crate) fn try_open_with(storage: &SimStorage, options: StoreOptions) -> sessionlog::Result<Store> {
     try_open_at(storage, "home", options)
 }
@@ -37,7 +39,9 @@ pub(crate) fn try_open_at(
     options: StoreOptions,
 ) -> sessionlog::Result<Store> {
     let clock = Arc::new(Ticking(AtomicI64::new(0)));
-    let options = StoreOptions { log: LogOptions { segment_len: 2048, fill_len: 512 }, ..options };
+    let log = LogOptions { segment_len: 2048, fill_len: 512 };
+    let snapshots = SnapshotPolicy::Every { records: 6, messages: 3 };
+    let options = StoreOptions { log, snapshots, ..options };
     Store::open_on(Arc::new(storage.clone()), clock, home, options)
 }
 

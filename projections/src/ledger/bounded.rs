@@ -66,8 +66,7 @@ impl NodeLedger {
         }
         let newer = CallRef { message_no: forgotten, tool_index: ToolIndex(u32::MAX) };
         let settled = |facts: &CallFacts| facts.finished.is_some_and(|it| it.outcome != Outcome::Unknown);
-        let mut calls: BTreeMap<_, _> =
-            self.calls.range((Excluded(newer), Unbounded)).map(own).collect();
+        let mut calls: BTreeMap<_, _> = self.calls.range((Excluded(newer), Unbounded)).map(own).collect();
         calls.extend(self.calls.range(..=newer).filter(|(_, facts)| !settled(facts)).map(own));
         let mut messages: BTreeMap<_, _> =
             self.messages.range((Excluded(forgotten), Unbounded)).map(own).collect();

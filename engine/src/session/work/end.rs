@@ -48,7 +48,7 @@ impl<'a> ChildEnd<'a> {
     /// `Io` or `Corrupt` if the log can't be read.
     pub fn last_words(&self) -> Result<Vec<Part>> {
         let node = self.token.node;
-        self.token.session.with_tree(|tree| {
+        self.token.session.with_words_of(node, |tree| {
             let parts = tree.last_answer(node).map(|said| said.parts.clone()).unwrap_or_default();
             // Reasoning belongs to the model that thought it, and is nothing for another conversation.
             parts.into_iter().filter(|part| !matches!(part, Part::Reasoning(_))).collect()

@@ -12,6 +12,7 @@ use sessionlog_projections::render::{Rendering, Target, render};
 
 use super::Token;
 use crate::error::{Error, ErrorKind, Result};
+use crate::session::state::Wanted;
 use crate::session::{Appended, Message};
 
 /// The right to append a conversation's next answer.
@@ -75,7 +76,7 @@ impl<'a> ModelTurn<'a> {
     /// # Errors
     /// `Io` or `Corrupt` if the log can't be read.
     pub fn context(&self) -> Result<Vec<ContextMessage>> {
-        let context = self.token.session.with_tree(|tree| tree.context(self.token.node))?;
+        let context = self.token.session.context_of(self.token.node)?;
         self.estimate.get_or_init(|| estimate_tokens(&context));
         Ok(context)
     }
@@ -86,7 +87,7 @@ impl<'a> ModelTurn<'a> {
     /// As [`context`](Self::context).
     pub fn render(&self, target: &Target) -> Result<Rendering> {
         let node = self.token.node;
-        self.token.session.with_content(|content| {
+        self.token.session.with_content(Wanted::Context(node), |content| {
             let context = content.tree.context(node);
             self.estimate.get_or_init(|| estimate_tokens(&context));
             render(&context, content.replay.node(node), target)

@@ -1,0 +1,108 @@
+//! Reading chosen records: one read a segment, of the stretch that they are in, whatever else the log holds.
+
+use sessionlog_codec::footer::FooterEntry;
+use sessionlog_codec::frame::Frame;
+use sessionlog_codec::ids::Position;
+use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
+use sessionlog_codec::record::Record;
+use sessionlog_codec::segment::SegmentHeader;
+
+use super::reader::LogReader;
+use super::scan::{Scan, Span};
+use super::segment::SegmentName;
+use crate::error::{Error, ErrorKind, Result};
+use crate::num::{to_u64, to_usize};
+
+impl LogReader {
+    /// Gives the records at `positions`, which must be in ascending order, to `visit`.
+    ///
+    /// # Errors
+    /// `Corrupt` if one of them is hurt or not there; `NotFound` if there is no log; `Io` if it can't be read.
+    pub fn read_at(&self, positions: &[Position], visit: &mut dyn FnMut(Record<'_>)) -> Result<()> {
+        let mut found = 0_usize;
+        let segments = if positions.is_empty() { Vec::new() } else { self.segments()? };
+        for (index, (name, len)) in segments.iter().enumerate() {
+            let next = segments.get(index.saturating_add(1)).map(|(next, _)| next.0);
+            let first = positions.partition_point(|position| *position < name.0);
+            let end = next.map_or(positions.len(), |next| positions.partition_point(|it| *it < next));
+            let Some(wanted) = positions.get(first..end).filter(|wanted| !wanted.is_empty()) else {
+                continue;
+            };
+            let mut count = |record: Record<'_>| {
+                found = found.saturating_add(1);
+                visit(record);
+            };
+            let footer = if next.is_some() { self.footer(*name, *len)? } else { None };
+            match footer {
+                Some((first, entries)) => self.read_stretch(*name, first, &entries, wanted, &mut count)?,
+                None => scan_for(&self.dir().read_all(*name)?, wanted, &mut count),
+            }
+        }
+        if found == positions.len() {
+            return Ok(());
+        }
+        let message = format!(
+            "{}: {found} of {} records that should be there are; `logdump verify` tells what is wrong",
+            self.dir().segments.display(),
+            positions.len()
+        );
+        Err(Error::new(ErrorKind::Corrupt, "log.damaged", message))
+    }
+
+    /// Reads the frames of a sealed segment that hold the wanted records, and what lies between them.
+    fn read_stretch(
+        &self,
+        name: SegmentName,
+        first: Position,
+        entries: &[FooterEntry],
+        wanted: &[Position],
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<()> {
+        let offset_of = |position: &Position| {
+            let nth = to_usize(position.0.saturating_sub(first.0));
+            entries.get(nth).map(|entry| entry.frame_offset)
+        };
+        let mut offsets: Vec<u32> = wanted.iter().filter_map(offset_of).collect();
+        offsets.dedup();
+        let (Some(start), Some(last)) = (offsets.first().copied(), offsets.last().copied()) else {
+            return Ok(());
+        };
+        // Up to the next frame; behind the last one comes the footer, which is left in.
+        let behind = entries.partition_point(|entry| entry.frame_offset <= last);
+        let end = entries.get(behind).map_or(u64::MAX, |entry| entry.frame_offset.into());
+        let path = self.dir().segment_path(name);
+        let header = self.dir().read(name, 0, to_u64(SEGMENT_HEADER_LEN))?;
+        let salt = SegmentHeader::decode(&header).map_err(|e| Error::decode(&path, 0, e))?.salt;
+        let bytes = self.dir().read(name, start.into(), end.saturating_sub(start.into()))?;
+        for offset in offsets {
+            let from = to_usize(u64::from(offset.saturating_sub(start)));
+            let frame = Frame::decode(bytes.get(from..).unwrap_or_default(), salt);
+            let frame = frame.map_err(|error| Error::decode(&path, offset.into(), error))?;
+            give(&frame, wanted, visit);
+        }
+        Ok(())
+    }
+}
+
+fn scan_for(bytes: &[u8], wanted: &[Position], visit: &mut dyn FnMut(Record<'_>)) {
+    let Ok(header) = SegmentHeader::decode(bytes) else { return };
+    for span in Scan::new(bytes, &header) {
+        if let Span::Frame { frame, .. } | Span::OutOfOrder { frame, .. } = span {
+            give(&frame, wanted, visit);
+        }
+    }
+}
+
+fn give(frame: &Frame<'_>, wanted: &[Position], visit: &mut dyn FnMut(Record<'_>)) {
+    let fields = &frame.header().fields;
+    // Most frames of a segment hold nothing that is wanted.
+    let first = wanted.partition_point(|position| *position < fields.first_position);
+    if wanted.get(first).is_none_or(|position| *position >= fields.next_position()) {
+        return;
+    }
+    for record in frame.records() {
+        if wanted.binary_search(&record.position).is_ok() {
+            visit(record.clone());
+        }
+    }
+}
