@@ -17,6 +17,7 @@ use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use os::OsStorage;
 #[cfg(any(test, feature = "sim"))]
@@ -118,11 +119,33 @@ pub trait Storage: Send + Sync + Debug {
     fn try_lock(&self, path: &Path) -> Result<Box<dyn Lock>, LockError>;
     /// Whether somebody holds the lock of `path`, found without taking it; `None` where that can't be known.
     fn is_locked(&self, path: &Path) -> Option<Locked>;
+    /// Watches a directory: for changes of its files and of their names, and for its own end. `None` where the system tells of
+    /// none. What changes after it returned is told; so who looks at the files after it returned misses nothing.
+    fn watch(&self, dir: &Path) -> io::Result<Option<Box<dyn Watch>>> {
+        let _ = dir;
+        Ok(None)
+    }
     /// Where `path` is for libraries that open files themselves; `None` if they would not find it there.
     fn native_path(&self, path: &Path) -> Option<PathBuf> {
         let _ = path;
         None
     }
+}
+
+/// Tells of changes in a directory.
+pub trait Watch: Send + Debug {
+    /// Waits until something changed since the last call returned, or since the watch was made; at most for `timeout`. May
+    /// return early, and for changes that mean nothing.
+    fn wait(&mut self, timeout: Duration) -> Woken;
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// Something changed.
+    Changed,
+    /// The time is over.
+    TimedOut,
 }
 
 /// Whether a lock is held, as seen by somebody who does not take it.

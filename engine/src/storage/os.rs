@@ -1,5 +1,8 @@
 //! The real file system.
 
+#[cfg(feature = "follow")]
+mod watch;
+
 use std::fs::{self, DirBuilder, File, FileType, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,6 +19,11 @@ use super::{Access, DirEntry, EntryKind, Lock, LockError, Locked, Storage, Stora
 pub struct OsStorage;
 
 impl Storage for OsStorage {
+    #[cfg(feature = "follow")]
+    fn watch(&self, dir: &Path) -> io::Result<Option<Box<dyn super::Watch>>> {
+        watch::watch(dir)
+    }
+
     fn native_path(&self, path: &Path) -> Option<PathBuf> {
         Some(path.to_owned())
     }

@@ -7,6 +7,7 @@ mod image;
 mod state;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::fmt;
 use std::io;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use call::{Call, CallKind, Fault, FaultError, Repeat};
 
-use super::{Access, DirEntry, Lock, LockError, Locked, Storage, StorageFile};
+use super::{Access, DirEntry, Lock, LockError, Locked, Storage, StorageFile, Watch};
 use call::Injected;
 use image::{Cached, DirOp, Image, NodeId};
 use state::{Node, State, View, to_u64};
@@ -77,6 +78,7 @@ impl SimStorage {
     pub fn power_cut(&self, mode: CrashMode) -> Self {
         let mut state = self.state().clone();
         state.calls.clear();
+        state.woken = Arc::default();
         state.crash(mode);
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -279,6 +281,12 @@ impl Storage for SimStorage {
             return Err(LockError::Held);
         }
         Ok(Box::new(SimLock { file: self.handle(&state, node, path, Access::ReadWrite) }))
+    }
+
+    fn watch(&self, dir: &Path) -> io::Result<Option<Box<dyn Watch>>> {
+        let state = self.state();
+        state.dir(state.resolve(dir, View::Current)?)?;
+        Ok(Some(Box::new(watch::SimWatch::new(self.clone(), &state, dir))))
     }
 
     /// `None` only if a fault of kind [`CallKind::Stat`] is due, or for something that can't be a lock file.

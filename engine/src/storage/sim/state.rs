@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Condvar};
 
 use super::CrashMode;
-use super::call::{Call, Faults, Injected};
+use super::call::{Call, CallKind, Faults, Injected};
 use super::image::{Cached, DirImage, DirOp, FileImage, FileOp, NodeId, Rng};
 use crate::storage::{DirEntry, EntryKind};
 
@@ -44,6 +45,9 @@ pub(super) struct State {
     pub(super) faults: Faults,
     pub(super) capacity: Option<u64>,
     pub(super) locks: BTreeSet<NodeId>,
+    /// How many calls changed something in a directory; and whom that wakes.
+    changes: BTreeMap<PathBuf, u64>,
+    pub(super) woken: Arc<Condvar>,
     nodes: BTreeMap<NodeId, Node>,
     next_node: NodeId,
 }
@@ -56,6 +60,8 @@ impl Default for State {
             faults: Faults::default(),
             capacity: None,
             locks: BTreeSet::new(),
+            changes: BTreeMap::new(),
+            woken: Arc::default(),
             nodes: BTreeMap::from([(ROOT, Node::Dir(Cached::new()))]),
             next_node: ROOT + 1,
         }
@@ -66,12 +72,38 @@ impl State {
     /// Lists a call and lets the faults see it.
     pub(super) fn begin(&mut self, call: Call) -> Result<(), Injected> {
         let checked = self.faults.check(&call);
+        // No system tells of syncs.
+        if call.changes_disk()
+            && !matches!(call.kind(), CallKind::SyncData | CallKind::SyncAll | CallKind::SyncDir)
+        {
+            let to = match &call {
+                Call::Rename { to, .. } | Call::HardLink { to, .. } => Some(to.as_path()),
+                _ => None,
+            };
+            for path in [Some(call.path()), to].into_iter().flatten() {
+                let dir = Self::spelled(path.parent().unwrap_or(path));
+                let changes = self.changes.entry(dir).or_default();
+                *changes = changes.saturating_add(1);
+            }
+            self.woken.notify_all();
+        }
         self.calls.push(call);
         checked
     }
 
+    /// A path as one of its spellings.
+    pub(super) fn spelled(path: &Path) -> PathBuf {
+        components(path).unwrap_or_default().into_iter().collect()
+    }
+
+    /// How often something in a directory changed. A crash changes everything.
+    pub(super) fn changes_in(&self, dir: &Path) -> u64 {
+        self.changes.get(dir).copied().unwrap_or(0).saturating_add(self.generation)
+    }
+
     pub(super) fn crash(&mut self, mode: CrashMode) {
         self.generation += 1;
+        self.woken.notify_all();
         self.locks.clear();
         self.faults = Faults::default();
         match mode {
