@@ -67,10 +67,11 @@ pub mod store;
 
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
-pub use log::{Durability, ForkPoint, LogOptions, Reached, Receipt};
+pub use log::{Durability, FollowLevel, FollowOptions, ForkPoint, LogOptions, Reached, Receipt};
 pub use session::{
-    Appended, CallResult, ChildResult, Compaction, Delegated, Delegation, ForkOptions, Message, NewSession,
-    RecoveryReport, ResumeOptions, RunningCall, Session, SessionReader, SnapshotPolicy, Work,
+    Appended, CallResult, ChildResult, Compaction, Delegated, Delegation, FollowItem, Follower, ForkOptions,
+    Message, NewSession, RecoveryReport, ResumeOptions, RunningCall, Session, SessionReader, SnapshotPolicy,
+    Work,
 };
 pub use sessionlog_codec as codec;
 pub use sessionlog_projections as projections;

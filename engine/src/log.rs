@@ -7,6 +7,7 @@
 mod commit;
 mod cursor;
 mod erase;
+mod follow;
 mod fork;
 mod mark;
 #[cfg(all(test, loom))]
@@ -25,6 +26,7 @@ pub use commit::{Batch, LogWriter, NewRecord, Ticket};
 pub use cursor::Cursor;
 pub use erase::Erasure;
 pub(crate) use erase::erase;
+pub use follow::{FollowLevel, FollowOptions, LogFollower, LogItem, LogPayload, LogRecord};
 pub(crate) use fork::ACTIVE_COPY_MAX;
 pub use fork::{ForkPlan, ForkPoint};
 pub use mark::LogMark;

@@ -23,18 +23,21 @@ use std::io::{BufRead, BufReader, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sessionlog::codec::event::{Event, Part};
 use sessionlog::codec::ids::{Position, SessionId};
 use sessionlog::codec::record::Payload;
 use sessionlog::codec::segment::SegmentHeader;
-use sessionlog::log::{Cursor, ReadItem, Severity};
+use sessionlog::log::{Cursor, LogFollower, LogItem, LogPayload, ReadItem, Severity};
 use sessionlog::projections::Liveness;
 use sessionlog::session::EventItem;
 use sessionlog::{
-    ErrorKind, LogOptions, Message, NewSession, Session, SessionReader, Store, StoreOptions, StoreReader,
+    ErrorKind, FollowItem, FollowLevel, FollowOptions, LogOptions, Message, NewSession, Session,
+    SessionReader, Store, StoreOptions, StoreReader,
 };
 use support::Rng;
 
@@ -273,11 +276,24 @@ impl Acked {
 struct Follower {
     cursor: Cursor,
     seen: Vec<Vec<u8>>,
+    /// Each with the position that comes next.
+    written: (LogFollower, u64),
+    durable: (LogFollower, u64),
 }
 
 impl Follower {
     fn new(reader: &SessionReader) -> Self {
-        Self { cursor: reader.log().cursor(Position(1)), seen: Vec::new() }
+        let log = reader.log();
+        let follow = |level| {
+            let options = FollowOptions { level, recheck: Duration::ZERO };
+            (log.follow(Position(1), options), 1)
+        };
+        Self {
+            cursor: log.cursor(Position(1)),
+            seen: Vec::new(),
+            written: follow(FollowLevel::Written),
+            durable: follow(FollowLevel::Durable),
+        }
     }
 
     /// Takes in what is new: each record once, in order, none left out.
@@ -291,6 +307,18 @@ impl Follower {
             ControlFlow::Continue(())
         });
         advanced.unwrap();
+        for (follower, next) in [&mut self.written, &mut self.durable] {
+            while let Some(item) = follower.try_next().unwrap() {
+                // A process that is killed withdraws nothing that it wrote as a whole.
+                let LogItem::Record(record) = item else { panic!("{item:?}") };
+                assert_eq!(record.position.0, *next, "a record was left out or came twice");
+                let nth = usize::try_from(*next).unwrap() - 1;
+                // The cursor is read first, and a host writes meanwhile.
+                let LogPayload::Present(payload) = record.payload else { panic!("erased") };
+                assert!(seen.get(nth).is_none_or(|seen| *seen == payload));
+                *next += 1;
+            }
+        }
     }
 
     /// What it saw on the way is what is there.
@@ -298,6 +326,9 @@ impl Follower {
         self.advance();
         let mut cold = Self::new(reader);
         cold.advance();
+        let there = self.seen.len() as u64;
+        assert_eq!((self.written.1, cold.written.1), (there + 1, there + 1));
+        assert_eq!((self.durable.1, cold.durable.1), (there, there), "all but the record of its end");
         assert!(self.seen == cold.seen, "what a follower saw is not what is there");
         self.seen.len() as u64
     }
@@ -508,6 +539,71 @@ fn a_dead_hosts_session_is_free_at_once() {
          {records} records followed",
         begun.elapsed().as_secs()
     ));
+}
+
+/// What a host writes wakes a follower in another process, over any number of hosts that are killed; while nobody writes,
+/// nothing is read.
+#[test]
+fn a_follower_is_woken_by_other_processes_and_by_nothing_else() {
+    let mut rng = Rng(number("SESSIONLOG_SEED", 4));
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    let session = open(&home).create_foreign(b"/w", NewSession::default()).unwrap();
+    let id = session.id();
+    session.close().unwrap();
+    let calls = Arc::new(AtomicU64::new(0));
+    let storage = support::counted::Counted { calls: Arc::clone(&calls) };
+    let reader = StoreReader::open_on(Arc::new(storage), &home).unwrap().session(id).unwrap();
+    // Only the system wakes it.
+    let options = FollowOptions { recheck: Duration::from_secs(3600), ..FollowOptions::default() };
+    let mut follower = reader.follow(Position(1), options);
+    let (mut next, mut texts) = (1, BTreeMap::new());
+    let mut acked = Acked::default();
+    for _ in 0..number("SESSIONLOG_KILLS", 20) {
+        let mut host = Process::start(&format!("writer|{}|{id}", home.display()));
+        assert!(host.hear().unwrap().starts_with("own "));
+        for _ in 0..rng.below(8) {
+            let said = host.hear().unwrap();
+            assert!(acked.note(&said));
+            let last = *acked.0[&id].last_key_value().unwrap().0;
+            while next <= last.0 {
+                let item = follower.next(Duration::from_secs(20)).unwrap().expect("it was woken");
+                let FollowItem::Event(event) = item else { panic!("{item:?}") };
+                assert_eq!(event.position.0, next, "left out, or given twice");
+                next += 1;
+                if let Event::MessageAppended(message) = event.event
+                    && let [Part::Text(text)] = message.parts.as_slice()
+                {
+                    texts.insert(event.position, text.clone());
+                }
+            }
+        }
+        host.kill().iter().for_each(|said| assert!(acked.note(said)));
+    }
+    let mut drain = |follower: &mut sessionlog::Follower| {
+        while let Some(item) = follower.next(Duration::from_millis(1)).unwrap() {
+            let FollowItem::Event(event) = item else { panic!("{item:?}") };
+            assert_eq!(event.position.0, next, "left out, or given twice");
+            next += 1;
+            if let Event::MessageAppended(message) = event.event
+                && let [Part::Text(text)] = message.parts.as_slice()
+            {
+                texts.insert(event.position, text.clone());
+            }
+        }
+    };
+    drain(&mut follower);
+    let (looks, before) = (follower.looks(), calls.load(Ordering::SeqCst));
+    assert!(follower.next(Duration::from_millis(400)).unwrap().is_none());
+    let (looks, calls) = (follower.looks() - looks, calls.load(Ordering::SeqCst) - before);
+    // Before it waits and behind it; and once for what the last host left to be told.
+    assert!(looks <= 3 && calls <= 6 * looks, "{calls} calls in {looks} looks");
+    open(&home).resume(id).unwrap().0.close().unwrap();
+    drain(&mut follower);
+    for (position, text) in acked.0.get(&id).into_iter().flatten() {
+        assert_eq!(texts.get(position), Some(text), "acknowledged at {position}");
+    }
+    check_owners(&reader, acked.0.get(&id));
 }
 
 /// Leaves bytes behind the last frame, as an append does that was not finished. Whether there was a place for them: nothing

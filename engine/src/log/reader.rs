@@ -42,6 +42,24 @@ pub enum ReadItem<'a> {
     Gap(Gap),
 }
 
+/// What a walk over whole frames comes across, in order.
+pub(super) enum Found<'a> {
+    /// A segment begins.
+    Segment { name: SegmentName, header: &'a SegmentHeader },
+    /// A frame, at an offset of its segment. What it holds before `from` is not asked for.
+    Frame { offset: usize, frame: &'a Frame<'a>, from: Position },
+    /// Records that are hurt.
+    Gap(Gap),
+}
+
+/// Where a walk ended.
+pub(super) struct Walked {
+    /// How its last segment ends.
+    pub(super) tail: TailState,
+    /// The segment behind it, if there is one.
+    pub(super) following: Option<SegmentName>,
+}
+
 /// How a log ends, as a reader sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TailState {
@@ -80,6 +98,28 @@ impl LogReader {
         from: Position,
         visit: &mut dyn FnMut(ReadItem<'_>) -> ControlFlow<()>,
     ) -> Result<TailState> {
+        let walked = self.walk(from, usize::MAX, &mut |found| match found {
+            Found::Segment { .. } => ControlFlow::Continue(()),
+            Found::Gap(gap) => visit(ReadItem::Gap(gap)),
+            Found::Frame { frame, from, .. } => {
+                let mut records = frame.records().iter().filter(|record| record.position >= from);
+                records.try_for_each(|record| visit(ReadItem::Record(record.clone())))
+            }
+        })?;
+        Ok(walked.tail)
+    }
+
+    /// Gives the frames of at most `count` segments to `visit`, beginning with the segment that `from` is in, until it
+    /// breaks off.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(super) fn walk(
+        &self,
+        from: Position,
+        count: usize,
+        visit: &mut dyn FnMut(Found<'_>) -> ControlFlow<()>,
+    ) -> Result<Walked> {
         let segments = self.segments()?;
         let start = segments.iter().rposition(|(name, _)| name.0 <= from).unwrap_or(0);
         let mut walk = SegmentRead {
@@ -95,11 +135,13 @@ impl LogReader {
             let header = self.dir.read(*before, 0, to_u64(SEGMENT_HEADER_LEN))?;
             walk.log_id = SegmentHeader::decode(&header).ok().map(|header| header.log_id);
         }
-        for (index, (name, _)) in segments.iter().enumerate().skip(start) {
+        let mut walked = Walked { tail: TailState::Clean, following: None };
+        for (index, (name, _)) in segments.iter().enumerate().skip(start).take(count) {
             walk.name = *name;
             walk.note_missing((0, 0), name.0, "the segments before this one are missing");
-            let tail = match segments.get(index.saturating_add(1)) {
-                Some((next, _)) => walk.sealed_segment(&self.dir.read_all(*name)?, next.0),
+            walked.following = segments.get(index.saturating_add(1)).map(|(next, _)| *next);
+            walked.tail = match walked.following {
+                Some(next) => walk.sealed_segment(&self.dir.read_all(*name)?, next.0),
                 None => match self.last(*name) {
                     Ok((bytes, assessed)) => walk.last_segment(&bytes, assessed),
                     // Removed since the directory was listed: recovery does that to half-created ones alone.
@@ -107,14 +149,11 @@ impl LogReader {
                     Err(error) => return Err(error),
                 },
             };
-            if walk.stopped
-                || index.saturating_add(1) == segments.len()
-                || matches!(tail, TailState::Newer(_))
-            {
-                return Ok(tail);
+            if walk.stopped || matches!(walked.tail, TailState::Newer(_)) {
+                break;
             }
         }
-        Ok(TailState::Clean)
+        Ok(walked)
     }
 
     /// The bytes of the last segment, and what they say. A read is not one moment: a writer may fill a place that was
@@ -244,7 +283,7 @@ struct SegmentRead<'v, 'f> {
     expected: Position,
     /// The log of the segment before.
     log_id: Option<LogId>,
-    visit: &'v mut (dyn FnMut(ReadItem<'_>) -> ControlFlow<()> + 'f),
+    visit: &'v mut (dyn FnMut(Found<'_>) -> ControlFlow<()> + 'f),
     stopped: bool,
 }
 
@@ -311,12 +350,13 @@ impl SegmentRead<'_, '_> {
     ) -> TailState {
         let mut tail = TailState::Clean;
         let mut hurt: Option<(usize, usize, String)> = None;
+        self.give(Found::Segment { name: self.name, header });
         for span in Scan::new(bytes, header).take_while(|span| span.offset() < end) {
             match span {
                 Span::Frame { offset, frame } | Span::OutOfOrder { offset, frame, .. } => {
                     let (at, len, why) = hurt.take().unwrap_or((offset, 0, "records are missing".to_owned()));
                     self.note_missing((at, len), frame.header().fields.first_position, &why);
-                    self.frame(&frame);
+                    self.frame(offset, &frame);
                 }
                 Span::Bad { offset, len, error } => hurt = Some((offset, len, error)),
                 Span::Newer { error, .. } => tail = TailState::Newer(error.to_string()),
@@ -349,16 +389,16 @@ impl SegmentRead<'_, '_> {
         }
     }
 
-    fn frame(&mut self, frame: &Frame<'_>) {
+    fn frame(&mut self, offset: usize, frame: &Frame<'_>) {
         let from = self.from.max(self.expected);
         if frame.header().fields.kind == KIND_RECORDS {
             self.expected = frame.header().fields.next_position();
         }
-        for record in frame.records() {
-            if record.position >= from && !self.stopped {
-                self.stopped = (self.visit)(ReadItem::Record(record.clone())).is_break();
-            }
-        }
+        self.give(Found::Frame { offset, frame, from });
+    }
+
+    fn give(&mut self, found: Found<'_>) {
+        self.stopped = self.stopped || (self.visit)(found).is_break();
     }
 
     fn gap(&mut self, (offset, len): (usize, usize), last: Option<Position>, explanation: &str) {
@@ -372,7 +412,7 @@ impl SegmentRead<'_, '_> {
                 last,
                 explanation: explanation.to_owned(),
             };
-            self.stopped = (self.visit)(ReadItem::Gap(gap)).is_break();
+            self.give(Found::Gap(gap));
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use sessionlog_codec::event::LoggedEvent;
 use sessionlog_codec::ids::{KindNo, NodeId, Position};
+use sessionlog_codec::record::Record;
 
 use super::state::logged;
 use crate::error::{Error, Result};
@@ -41,14 +42,19 @@ pub(crate) fn read_events(
 ) -> Result<TailState> {
     log.read(from, &mut |item| match item {
         ReadItem::Gap(gap) => visit(EventItem::Gap(gap)),
-        ReadItem::Record(record) => match logged(&record) {
-            Ok(event) => visit(EventItem::Event(Box::new(event))),
-            Err(error) => visit(EventItem::Undecodable(Undecodable {
-                position: record.position,
-                node: record.envelope.node,
-                kind: record.envelope.kind,
-                error,
-            })),
-        },
+        ReadItem::Record(record) => visit(event_item(&record)),
     })
+}
+
+/// A record as an event, if it can be read.
+pub(super) fn event_item(record: &Record<'_>) -> EventItem {
+    match logged(record) {
+        Ok(event) => EventItem::Event(Box::new(event)),
+        Err(error) => EventItem::Undecodable(Undecodable {
+            position: record.position,
+            node: record.envelope.node,
+            kind: record.envelope.kind,
+            error,
+        }),
+    }
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod counted;
 pub(crate) mod hooked;
 pub(crate) mod sample;
 pub(crate) mod tree;

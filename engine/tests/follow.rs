@@ -1,0 +1,564 @@
+//! Following a log, on the simulated disk: whatever its writers do, fail at or are cut off in, between any two of their calls.
+//!
+//! `SESSIONLOG_SEED` runs one life again, `SESSIONLOG_SIM_SECONDS` as many as fit.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use sessionlog::ErrorKind;
+use sessionlog::log::{
+    Durability, FollowLevel, FollowOptions, LogFollower, LogItem, LogOptions, LogPayload, LogReader,
+    LogWriter, Recovering,
+};
+use sessionlog::storage::{
+    Access, Call, CallKind, CrashMode, DirEntry, Fault, FaultError, Lock, LockError, Locked, SimStorage,
+    Storage, StorageFile, Watch,
+};
+use sessionlog_codec::ids::Position;
+use support::hooked::{Hook, Hooked};
+use support::{
+    LOG, Logged, QUARANTINE, Rng, SEGMENTS, all, batch, create, dir, dir_on, disk, logged, open, options,
+    read,
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_secs(20);
+
+fn follow(storage: &SimStorage, level: FollowLevel, recheck: Duration) -> LogFollower {
+    LogReader::new(dir(storage)).follow(Position(1), FollowOptions { level, recheck })
+}
+
+/// A follower, and what its items amount to.
+struct Followed {
+    follower: LogFollower,
+    seen: Vec<Logged>,
+    retracted: u64,
+}
+
+impl Followed {
+    fn new(follower: LogFollower) -> Self {
+        Self { follower, seen: Vec::new(), retracted: 0 }
+    }
+
+    fn take(&mut self, item: LogItem) {
+        match item {
+            LogItem::Record(record) => {
+                assert_eq!(record.position.0, self.seen.len() as u64 + 1, "left out, or given twice");
+                let LogPayload::Present(payload) = record.payload else { panic!("erased") };
+                self.seen.push(Logged { position: record.position, envelope: record.envelope, payload });
+            }
+            LogItem::Retracted { from } => {
+                assert!(from.0 <= self.seen.len() as u64, "{from} was never given");
+                self.seen.truncate(usize::try_from(from.0).unwrap() - 1);
+                self.retracted += 1;
+            }
+            LogItem::Gap(_) | LogItem::Deleted => panic!("{item:?}"),
+        }
+        assert_eq!(self.follower.position().0, self.seen.len() as u64 + 1);
+    }
+
+    /// Takes in all that is there.
+    fn drain(&mut self) {
+        while let Some(item) = self.follower.try_next().unwrap() {
+            self.take(item);
+        }
+    }
+}
+
+/// The two kinds of followers of a disk, always up to date.
+struct Both {
+    disk: SimStorage,
+    /// Power was lost and nobody recovered the log yet. What is lost in the middle of a tail shows when the tail is cut.
+    is_lost: bool,
+    written: Followed,
+    durable: Followed,
+}
+
+impl Both {
+    fn new(disk: &SimStorage, recheck: Duration) -> Self {
+        Self {
+            written: Followed::new(follow(disk, FollowLevel::Written, recheck)),
+            durable: Followed::new(follow(disk, FollowLevel::Durable, recheck)),
+            disk: disk.clone(),
+            is_lost: false,
+        }
+    }
+
+    fn check(&mut self, what: &str) {
+        self.written.drain();
+        self.durable.drain();
+        assert_eq!(self.durable.retracted, 0, "{what}");
+        let Ok(seen) = read(&self.disk.power_cut(CrashMode::KeepAll), Position(1)) else { return };
+        assert!(
+            self.is_lost || self.written.seen == seen.records,
+            "{} records were followed, {} are there: {what}",
+            self.written.seen.len(),
+            seen.records.len()
+        );
+        assert!(seen.records.starts_with(&self.durable.seen), "{what}");
+        // What is called durable survives the loss of all that is not.
+        if !self.durable.seen.is_empty() {
+            let lost = all(&self.disk.power_cut(CrashMode::LoseAll));
+            assert!(lost.starts_with(&self.durable.seen), "called durable and is not: {what}");
+        }
+    }
+}
+
+/// One life of a log, with owners that fail and die, and followers that look between any two calls.
+fn live(seed: u64) -> u64 {
+    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_0000_0001) + 1);
+    let opts = options([300, 512, 2000, 1 << 20][rng.index(4)], [0, 0, 512, 4096][rng.index(4)]);
+    let storage = disk();
+    let recheck = if rng.below(2) == 0 { Duration::ZERO } else { HOUR };
+    let both = Arc::new(Mutex::new(Both::new(&storage, recheck)));
+    let trace = format!("SESSIONLOG_SEED={seed}, {opts:?}, recheck {recheck:?}");
+    let hook: Hook = {
+        let (both, trace, chance) = (Arc::clone(&both), trace.clone(), Mutex::new(Rng(seed)));
+        Arc::new(move |kind| {
+            if chance.lock().unwrap().below(8) == 0 {
+                both.lock().unwrap().check(&format!("{trace}, before {kind:?}"));
+            }
+        })
+    };
+    let hooked = || dir_on(Arc::new(Hooked { inner: storage.clone(), hook: Arc::clone(&hook) }));
+    let check = |what: &str| both.lock().unwrap().check(&format!("{trace}, {what}"));
+    let mut writer = LogWriter::create(hooked(), opts, LOG).unwrap();
+    let mut tag = 0;
+    for owner in 0..6 {
+        let broken = own(&mut rng, &storage, &writer, &mut tag, &check);
+        if !broken && rng.below(3) == 0 {
+            drop(writer.close());
+            check("closed");
+        }
+        drop(writer);
+        let mode = match rng.below(4) {
+            0 => CrashMode::LoseAll,
+            1 => CrashMode::KeepAll,
+            _ => CrashMode::Seeded(rng.next()),
+        };
+        storage.crash(mode);
+        both.lock().unwrap().is_lost = mode != CrashMode::KeepAll;
+        check(&format!("owner {owner}, {mode:?}"));
+        writer = match Recovering::open(hooked(), opts, Position::START).and_then(Recovering::finish) {
+            Ok((writer, _)) => writer,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NotFound, "{trace}: {error:?}");
+                return both.lock().unwrap().written.retracted;
+            }
+        };
+        both.lock().unwrap().is_lost = false;
+        check(&format!("owner {owner}, recovered"));
+        // An owner says that it is one, durably: that proves all before.
+        let before = all(&storage).len();
+        tag += 1;
+        if writer.append(batch(tag, &[20]), Durability::Sync).is_ok() {
+            check("opened");
+            assert_eq!(both.lock().unwrap().durable.seen.len(), before, "{trace}");
+        }
+    }
+    both.lock().unwrap().written.retracted
+}
+
+/// One ownership. Whether it failed for good.
+fn own(rng: &mut Rng, storage: &SimStorage, writer: &LogWriter, tag: &mut u64, check: &dyn Fn(&str)) -> bool {
+    use CallKind::{Create, SetLen, SyncAll, SyncData, SyncDir, Write};
+    for _ in 0..rng.below(12) {
+        if rng.below(4) == 0 {
+            let kind = [Write, Write, Write, Write, SyncData, SyncAll, SyncDir, Create, SetLen][rng.index(9)];
+            let error = if rng.below(2) == 0 { FaultError::EIO } else { FaultError::ENOSPC };
+            storage.fail(Fault::new(kind, error).after(rng.below(3)).written(rng.index(1200)));
+        }
+        let durability = [Durability::Sync, Durability::Sync, Durability::Buffered][rng.index(3)];
+        let mut tickets = Vec::new();
+        for _ in 0..1 + rng.below(3) {
+            *tag += 1;
+            let most = [5, 40, 200, 900, 9000][rng.index(5)];
+            let lens: Vec<usize> = (0..1 + rng.below(3)).map(|_| rng.index(most)).collect();
+            match writer.enqueue(batch(*tag, &lens), writer.next(), durability) {
+                Ok(ticket) => tickets.push(ticket),
+                Err(_) => break,
+            }
+        }
+        let failed = tickets.into_iter().filter_map(|ticket| ticket.wait().err()).count();
+        check("appended");
+        if rng.below(6) == 0 {
+            drop(writer.sync());
+        }
+        storage.clear_faults();
+        if failed > 0 && writer.sync().is_err() {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn random_lives() {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    if let Some(seed) = number("SESSIONLOG_SEED") {
+        live(seed);
+        return;
+    }
+    match number("SESSIONLOG_SIM_SECONDS") {
+        None => {
+            let retracted: u64 = (0..60).map(live).sum();
+            assert!(retracted > 5, "{retracted} retractions are too few to mean anything");
+        }
+        Some(seconds) => {
+            let (start, budget) = (Instant::now(), Duration::from_secs(seconds));
+            let lives = (0..).take_while(|_| start.elapsed() < budget).map(live).count();
+            println!("{lives} lives");
+        }
+    }
+}
+
+fn count(calls: &[Call], kind: CallKind) -> usize {
+    calls.iter().filter(|call| call.kind() == kind).count()
+}
+
+fn bytes_read(calls: &[Call]) -> u64 {
+    let len = |call: &Call| if let Call::Read { len, .. } = call { *len } else { 0 };
+    calls.iter().map(len).sum()
+}
+
+/// What is new is read, and not what was read before, however long the segment is.
+#[test]
+fn following_costs_what_is_new() {
+    for (len, frames) in [(50, 2000), (3000, 500)] {
+        let storage = disk();
+        let writer = create(&storage, options(8 << 20, 1 << 20));
+        let mut followed = Followed::new(follow(&storage, FollowLevel::Written, HOUR));
+        followed.drain();
+        let mut worst = (0, 0);
+        for tag in 0..frames {
+            writer.append(batch(tag, &[len]), Durability::Buffered).unwrap();
+            storage.take_calls();
+            followed.drain();
+            let calls = storage.take_calls();
+            worst = worst.max((bytes_read(&calls), calls.len()));
+        }
+        assert_eq!(followed.seen.len() as u64, frames);
+        // One read that gives the frame, one that finds nothing behind it; no frame's bytes more than twice.
+        assert!(worst.0 <= 2 * (4096 + 4096) + 3 * len as u64, "{worst:?}");
+        assert!(worst.1 <= 10, "{worst:?}");
+        // All at once, through rolls: each byte about once.
+        let storage = disk();
+        let writer = create(&storage, options(64 << 10, 4096));
+        for tag in 0..frames {
+            writer.append(batch(tag, &[len]), Durability::Buffered).unwrap();
+        }
+        let stored: usize = storage.files().iter().map(|file| storage.read_file(file).unwrap().len()).sum();
+        storage.take_calls();
+        let mut followed = Followed::new(follow(&storage, FollowLevel::Written, HOUR));
+        followed.drain();
+        let calls = storage.take_calls();
+        assert!(
+            bytes_read(&calls) <= stored as u64 * 5 / 4 + (64 << 10),
+            "{} of {stored}",
+            bytes_read(&calls)
+        );
+    }
+}
+
+/// While nothing happens: a look costs a read and a few looks at names, and there is one for each wait.
+#[test]
+fn idling_costs_next_to_nothing() {
+    for segment_len in [8 << 20, 512] {
+        let storage = disk();
+        let writer = create(&storage, options(segment_len, 1 << 20));
+        for tag in 0..100 {
+            writer.append(batch(tag, &[100]), Durability::Sync).unwrap();
+        }
+        let mut followed = Followed::new(follow(&storage, FollowLevel::Written, HOUR));
+        followed.drain();
+        storage.take_calls();
+        let looks = followed.follower.looks();
+        for _ in 0..10 {
+            assert!(followed.follower.next(Duration::from_millis(1)).unwrap().is_none());
+        }
+        let calls = storage.take_calls();
+        // One before it waits and one behind it, each wait.
+        let looks = followed.follower.looks() - looks;
+        assert!(looks <= 20, "{looks}");
+        assert!(calls.len() as u64 <= 5 * looks + 2, "{} calls in {looks} looks", calls.len());
+        assert_eq!(count(&calls, CallKind::List), 0, "{calls:?}");
+        assert!(bytes_read(&calls) <= looks * 9000, "{} bytes", bytes_read(&calls));
+    }
+}
+
+/// A torn tail that nobody cuts is not read over and over.
+#[test]
+fn waiting_behind_a_torn_tail_costs_next_to_nothing() {
+    let storage = disk();
+    let writer = create(&storage, options(8 << 20, 1 << 20));
+    for tag in 0..200 {
+        writer.append(batch(tag, &[1000]), Durability::Sync).unwrap();
+    }
+    drop(writer);
+    let segment = storage.files().pop().unwrap();
+    storage
+        .corrupt(&segment, |bytes| {
+            let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+            let at = used.next_multiple_of(8) + 8;
+            bytes[at..at + 300].fill(0xa5);
+        })
+        .unwrap();
+    let mut followed = Followed::new(follow(&storage, FollowLevel::Written, HOUR));
+    followed.drain();
+    assert_eq!(followed.seen.len(), 200);
+    storage.take_calls();
+    for _ in 0..10 {
+        followed.drain();
+    }
+    assert!(bytes_read(&storage.take_calls()) < 100_000);
+    // The next owner cuts it.
+    let (writer, report) = open(&storage, options(8 << 20, 1 << 20)).unwrap();
+    assert!(report.cut.is_some());
+    writer.append(batch(200, &[5]), Durability::Sync).unwrap();
+    followed.drain();
+    assert_eq!((followed.seen.len(), followed.retracted), (201, 0));
+}
+
+/// A storage where something happens between a follower's look and its wait.
+#[derive(Debug)]
+struct Racing {
+    inner: SimStorage,
+    writer: Mutex<Option<LogWriter>>,
+}
+
+impl Storage for Racing {
+    fn watch(&self, dir: &Path) -> std::io::Result<Option<Box<dyn Watch>>> {
+        if let Some(writer) = self.writer.lock().unwrap().take() {
+            writer.append(batch(7, &[70]), Durability::Sync).unwrap();
+        }
+        self.inner.watch(dir)
+    }
+    fn create_new(&self, path: &Path) -> std::io::Result<Arc<dyn StorageFile>> {
+        self.inner.create_new(path)
+    }
+    fn open(&self, path: &Path, access: Access) -> std::io::Result<Arc<dyn StorageFile>> {
+        self.inner.open(path, access)
+    }
+    fn create_dir(&self, path: &Path) -> std::io::Result<()> {
+        self.inner.create_dir(path)
+    }
+    fn list(&self, dir: &Path) -> std::io::Result<Vec<DirEntry>> {
+        self.inner.list(dir)
+    }
+    fn entry(&self, path: &Path) -> std::io::Result<Option<DirEntry>> {
+        self.inner.entry(path)
+    }
+    fn hard_link(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        self.inner.hard_link(from, to)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn remove_file(&self, path: &Path) -> std::io::Result<()> {
+        self.inner.remove_file(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> std::io::Result<()> {
+        self.inner.sync_dir(dir)
+    }
+    fn try_lock(&self, path: &Path) -> Result<Box<dyn Lock>, LockError> {
+        self.inner.try_lock(path)
+    }
+    fn is_locked(&self, path: &Path) -> Option<Locked> {
+        self.inner.is_locked(path)
+    }
+}
+
+/// What is written between a follower's look and the moment that it begins to be woken is not missed.
+#[test]
+fn nothing_is_missed_between_looking_and_waiting() {
+    let storage = disk();
+    let writer = create(&storage, options(8 << 20, 4096));
+    let racing = Racing { inner: storage, writer: Mutex::new(Some(writer)) };
+    let log = LogReader::new(dir_on(Arc::new(racing)));
+    let mut follower = log.follow(Position(1), FollowOptions { recheck: HOUR, ..FollowOptions::default() });
+    let item = follower.next(SOON).unwrap();
+    assert!(matches!(item, Some(LogItem::Record(_))), "{item:?}");
+}
+
+/// A follower sleeps until something happens, in whatever way it happens, and is woken by that alone.
+#[test]
+fn woken_by_appends_rolls_and_new_owners() {
+    let storage = disk();
+    let opts = options(512, 4096);
+    let total = 60;
+    let mut followed = Followed::new(follow(&storage, FollowLevel::Written, HOUR));
+    std::thread::scope(|scope| {
+        let (storage, (ask, asked)) = (&storage, std::sync::mpsc::channel());
+        scope.spawn(move || {
+            // Each append waits until the one before was followed.
+            let mut writer = create(storage, opts);
+            for (tag, ()) in asked.iter().enumerate() {
+                if tag % 20 == 19 {
+                    drop(writer);
+                    writer = open(storage, opts).unwrap().0;
+                }
+                writer.append(batch(tag as u64, &[60]), Durability::Buffered).unwrap();
+            }
+        });
+        for _ in 0..total {
+            ask.send(()).unwrap();
+            let item = followed.follower.next(SOON).unwrap().expect("it was woken");
+            followed.take(item);
+        }
+    });
+    assert_eq!((followed.seen.len(), followed.retracted), (total, 0));
+    assert_eq!(followed.seen, all(&storage));
+}
+
+/// It need not be there yet, and says when it is gone.
+#[test]
+fn from_before_the_beginning_to_behind_the_end() {
+    let storage = SimStorage::new();
+    let mut followed = Followed::new(follow(&storage, FollowLevel::Written, HOUR));
+    assert_eq!(followed.follower.next(Duration::from_millis(1)).unwrap(), None);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (path, parent) in [("log", "."), (SEGMENTS, "log")] {
+                storage.create_dir(Path::new(path)).unwrap();
+                storage.sync_dir(Path::new(parent)).unwrap();
+            }
+            create(&storage, options(512, 0)).append(batch(1, &[9, 9]), Durability::Sync).unwrap();
+        });
+        for _ in 0..2 {
+            let item = followed.follower.next(SOON).unwrap().expect("it was woken");
+            followed.take(item);
+        }
+    });
+    let mut follower = followed.follower;
+    assert_eq!(follower.next(Duration::ZERO).unwrap(), None);
+    for file in storage.files() {
+        storage.remove_file(&file).unwrap();
+    }
+    // Empty is not gone: a creation that did not finish leaves that.
+    let item = follower.next(Duration::from_millis(1)).unwrap();
+    assert_eq!(item, Some(LogItem::Retracted { from: Position(1) }));
+    assert_eq!(follower.next(Duration::from_millis(1)).unwrap(), None);
+    storage.rename(Path::new("log"), Path::new("trash")).unwrap();
+    for _ in 0..2 {
+        // The directory was moved away as a whole, which wakes nobody: that is what looking at intervals is for.
+        let mut late = follow(&storage, FollowLevel::Written, Duration::ZERO);
+        assert_eq!(late.try_next().unwrap(), None, "it never was there for this one");
+    }
+    assert_eq!(follower.try_next().unwrap(), Some(LogItem::Deleted));
+    assert_eq!(follower.next(HOUR).unwrap(), Some(LogItem::Deleted), "it does not wait for what never comes");
+}
+
+/// Another log at the same place is no continuation.
+#[test]
+fn another_log_in_its_place_is_said() {
+    let storage = disk();
+    let opts = options(8 << 20, 0);
+    let writer = create(&storage, opts);
+    for tag in 0..5 {
+        writer.append(batch(tag, &[9]), Durability::Sync).unwrap();
+    }
+    let mut followed = Followed::new(follow(&storage, FollowLevel::Durable, Duration::ZERO));
+    followed.drain();
+    assert_eq!(followed.seen.len(), 4);
+    let other = disk();
+    let writer = create(&other, opts);
+    for tag in 100..110 {
+        writer.append(batch(tag, &[9]), Durability::Sync).unwrap();
+    }
+    let segment = storage.files().pop().unwrap();
+    storage.put_file(&segment, other.read_file(&segment).unwrap()).unwrap();
+    let error = followed.follower.try_next().unwrap_err();
+    assert_eq!((error.kind(), error.code()), (ErrorKind::Conflict, "log.diverged"));
+}
+
+/// Damage is an item, once, and what is behind it follows.
+#[test]
+fn damage_is_given_once() {
+    for hurt in [0, 3, 9] {
+        let storage = disk();
+        let opts: LogOptions = options(600, 0);
+        let writer = create(&storage, opts);
+        for tag in 0..20 {
+            writer.append(batch(tag, &[90]), Durability::Sync).unwrap();
+        }
+        let segments: Vec<_> =
+            storage.files().into_iter().filter(|file| !file.starts_with(QUARANTINE)).collect();
+        let nth = hurt.min(segments.len() - 1);
+        storage.corrupt(&segments[nth], |bytes| bytes[300..340].fill(0xff)).unwrap();
+        let (mut records, mut gaps) = (Vec::new(), 0);
+        let mut follower = follow(&storage, FollowLevel::Written, Duration::ZERO);
+        let mut drain = |follower: &mut LogFollower| {
+            while let Some(item) = follower.try_next().unwrap() {
+                match item {
+                    LogItem::Record(record) => records.push(record.position),
+                    LogItem::Gap(_) => gaps += 1,
+                    LogItem::Retracted { .. } | LogItem::Deleted => panic!("{item:?}"),
+                }
+            }
+            (records.clone(), gaps)
+        };
+        let seen = read(&storage, Position(1)).unwrap();
+        let expected: Vec<Position> = seen.records.iter().map(|record| record.position).collect();
+        for _ in 0..3 {
+            assert_eq!(drain(&mut follower), (expected.clone(), seen.gaps.len()), "segment {nth}");
+        }
+        writer.append(batch(20, &[90]), Durability::Sync).unwrap();
+        let (records, _) = drain(&mut follower);
+        assert_eq!(records.len(), expected.len() + 1, "segment {nth}");
+    }
+}
+
+/// An error is no end: nothing is skipped.
+#[test]
+fn a_read_that_fails_is_tried_again() {
+    for kind in [CallKind::Open, CallKind::Read, CallKind::Stat, CallKind::List] {
+        for after in 0..6 {
+            let storage = disk();
+            let writer = create(&storage, options(512, 0));
+            let mut followed = Followed::new(follow(&storage, FollowLevel::Written, Duration::ZERO));
+            for tag in 0..10 {
+                writer.append(batch(tag, &[60]), Durability::Sync).unwrap();
+                if tag == 5 {
+                    storage.fail(Fault::new(kind, FaultError::EIO).after(after));
+                }
+                loop {
+                    match followed.follower.try_next() {
+                        Ok(Some(item)) => followed.take(item),
+                        Ok(None) => break,
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::Io),
+                    }
+                }
+                storage.clear_faults();
+            }
+            assert_eq!(followed.seen, all(&storage), "{kind:?} {after}");
+        }
+    }
+}
+
+/// The same records as they were acknowledged, from a place in the middle.
+#[test]
+fn from_a_place_in_the_middle() {
+    let storage = disk();
+    let writer = create(&storage, options(700, 0));
+    let mut expected = Vec::new();
+    for tag in 0..12 {
+        let receipt = writer.append(batch(tag, &[50, 60, 70]), Durability::Sync).unwrap();
+        expected.extend(logged(receipt.first, tag, &[50, 60, 70]));
+    }
+    for from in 1..=40_u64 {
+        let mut follower = LogReader::new(dir(&storage)).follow(Position(from), FollowOptions::default());
+        let mut positions = Vec::new();
+        while let Some(item) = follower.try_next().unwrap() {
+            let LogItem::Record(record) = item else { panic!("{item:?}") };
+            positions.push(record.position);
+        }
+        let wanted: Vec<_> =
+            expected.iter().map(|it| it.position).filter(|position| position.0 >= from).collect();
+        assert_eq!(positions, wanted, "from {from}");
+    }
+}
