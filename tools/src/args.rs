@@ -135,6 +135,7 @@ pub struct LsArgs {
 #[command(after_help = "Examples:
   logdump show 0197b4a2 --last 20
   logdump show 0197b4a2 --after 1200 --limit 50
+  logdump show 0197b4a2 --last 5 --follow
   logdump show 0197b4a2 --json | jq '.messages[].role'")]
 pub struct ShowArgs {
     /// The session
@@ -142,6 +143,9 @@ pub struct ShowArgs {
     /// Only the last N entries
     #[arg(long, value_name = "N", conflicts_with_all = ["after", "limit"])]
     pub last: Option<usize>,
+    /// Then show each entry as it comes, until stopped; with --json, one line for each
+    #[arg(long, short)]
+    pub follow: bool,
     /// Only entries behind this position of the log
     #[arg(long, value_name = "POSITION", value_parser = parse_position)]
     pub after: Option<Position>,
@@ -168,7 +172,8 @@ pub struct DetailArgs {
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "Examples:
   logdump events 0197b4a2 --kind call.started --kind call.finished
-  logdump events 0197b4a2 --from 1200 --limit 20 --json")]
+  logdump events 0197b4a2 --from 1200 --limit 20 --json
+  logdump events 0197b4a2 --follow --json | jq -r .event")]
 pub struct EventsArgs {
     /// The session. Of a delegated conversation, only its own events are shown
     pub id: String,
@@ -181,6 +186,9 @@ pub struct EventsArgs {
     /// At most N events
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
+    /// Then show each event as it comes, until stopped
+    #[arg(long, short)]
+    pub follow: bool,
     /// Give the payload's bytes too, in hexadecimal
     #[arg(long)]
     pub raw: bool,

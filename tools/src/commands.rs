@@ -5,6 +5,7 @@ pub mod demo;
 pub mod doctor;
 pub mod events;
 pub mod export;
+pub mod follow;
 pub mod fork;
 pub mod health;
 pub mod import;

@@ -14,12 +14,13 @@ use sessionlog::projections::views::event_json;
 use sessionlog::session::EventItem;
 
 use super::Selected;
+use super::follow::{Followed, follow, line};
 use super::health::{Health, gap_json, gap_words, undecodable_json};
 use crate::args::EventsArgs;
 use crate::exit::{Exit, Failure, with_causes};
 use crate::output::event_text::summary;
 use crate::output::safe::safe;
-use crate::output::{Context, Format, Paint, SCHEMA_VERSION};
+use crate::output::{Context, Format, Paint};
 
 /// Runs the command.
 ///
@@ -30,15 +31,15 @@ pub fn run(args: &EventsArgs, context: &Context) -> Result<Exit, Failure> {
     let node = (selected.row.kind == SessionKind::Child).then_some(selected.row.node);
     let mut left = args.limit.unwrap_or(usize::MAX);
     let from = args.from.unwrap_or(Position(1));
+    if args.follow {
+        return followed(args, context, &selected, node);
+    }
     let health = Health::read(&selected.reader, from, &mut |item| {
         if left == 0 {
             return Ok(ControlFlow::Break(()));
         }
         if is_wanted(args, node, item) {
-            match context.format() {
-                Format::Human => human(args, context, item)?,
-                Format::Json => context.json_line(&as_json(args, item))?,
-            }
+            show(args, context, item)?;
             if matches!(item, EventItem::Event(_)) {
                 left = left.saturating_sub(1);
             }
@@ -46,6 +47,42 @@ pub fn run(args: &EventsArgs, context: &Context) -> Result<Exit, Failure> {
         Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     Ok(health.tell(context, &selected.row.id))
+}
+
+/// The log, and then each event as it comes.
+fn followed(
+    args: &EventsArgs,
+    context: &Context,
+    selected: &Selected,
+    node: Option<NodeId>,
+) -> Result<Exit, Failure> {
+    let mut left = args.limit.unwrap_or(usize::MAX);
+    follow(&selected.reader, args.from.unwrap_or(Position(1)), context, &mut |followed| {
+        match followed {
+            Followed::Item(item) if left > 0 && is_wanted(args, node, item) => {
+                show(args, context, item)?;
+                if matches!(item, EventItem::Event(_)) {
+                    left = left.saturating_sub(1);
+                }
+            }
+            Followed::Retracted(from) => match context.format() {
+                Format::Human => {
+                    let words = format!("     !!  positions from {from} on were withdrawn");
+                    context.line(&context.paint(Paint::Bad, &words))?;
+                }
+                Format::Json => context.json_line(&line(json!({ "retracted": { "from": from.0 } })))?,
+            },
+            Followed::Item(_) | Followed::Waiting => {}
+        }
+        Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })
+}
+
+fn show(args: &EventsArgs, context: &Context, item: &EventItem) -> Result<(), Failure> {
+    match context.format() {
+        Format::Human => human(args, context, item),
+        Format::Json => context.json_line(&as_json(args, item)),
+    }
 }
 
 fn is_wanted(args: &EventsArgs, wanted_node: Option<NodeId>, item: &EventItem) -> bool {
@@ -106,12 +143,7 @@ fn as_json(args: &EventsArgs, item: &EventItem) -> Value {
         EventItem::Gap(gap) => json!({ "gap": gap_json(gap) }),
         EventItem::Undecodable(bad) => json!({ "undecodable": undecodable_json(bad) }),
     };
-    let mut line = serde_json::Map::new();
-    line.insert("schema_version".into(), SCHEMA_VERSION.into());
-    if let Value::Object(rest) = rest {
-        line.extend(rest);
-    }
-    Value::Object(line)
+    line(rest)
 }
 
 /// The payload as it is stored: encoding is canonical, so an event that was decoded gives back its bytes.

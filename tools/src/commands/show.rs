@@ -22,6 +22,9 @@ use crate::output::{Context, Format, SCHEMA_VERSION};
 /// `Usage` if `id` names nothing; else if the log or the output fails.
 pub fn run(args: &ShowArgs, context: &Context) -> Result<Exit, Failure> {
     let selected = Selected::find(&context.reader()?, &args.id)?;
+    if args.follow {
+        return super::follow::show(args, context, &selected);
+    }
     let mut tree = TreeState::default();
     let mut gaps = Vec::new();
     let health = Health::read(&selected.reader, Position(1), &mut |item| {
