@@ -263,6 +263,12 @@ impl StoreReader {
         self.home.sessions()
     }
 
+    /// Where a session of the workspace `workspace` is, or will be: to follow it from before it is there.
+    #[must_use]
+    pub fn place_in(&self, workspace: impl AsRef<Path>, id: SessionId) -> SessionPlace {
+        self.home.place(WorkspaceHash::of(&canonical(workspace.as_ref())), id)
+    }
+
     /// A session at a place that [`places`](Self::places) gave.
     #[must_use]
     pub fn session_at(&self, place: SessionPlace) -> SessionReader {

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use sessionlog::ErrorKind;
 use sessionlog::log::{
     Durability, FollowLevel, FollowOptions, LogFollower, LogItem, LogOptions, LogPayload, LogReader,
     LogWriter, Recovering,
@@ -19,6 +18,7 @@ use sessionlog::storage::{
     Access, Call, CallKind, CrashMode, DirEntry, Fault, FaultError, Lock, LockError, Locked, SimStorage,
     Storage, StorageFile, Watch,
 };
+use sessionlog::{ErrorKind, FollowItem, Follower, ForkOptions, ForkPoint, Message, Store};
 use sessionlog_codec::ids::Position;
 use support::hooked::{Hook, Hooked};
 use support::{
@@ -561,4 +561,85 @@ fn from_a_place_in_the_middle() {
             expected.iter().map(|it| it.position).filter(|position| position.0 >= from).collect();
         assert_eq!(positions, wanted, "from {from}");
     }
+}
+
+/// A session on a simulated disk, with segments of a few events.
+fn session(storage: &SimStorage) -> sessionlog::Session {
+    let options = sessionlog::StoreOptions { log: options(600, 512), ..sessionlog::StoreOptions::default() };
+    support::tree::open_with(storage, options)
+        .create_foreign(b"/work", sessionlog::NewSession::default())
+        .unwrap()
+}
+
+/// The positions of what a session's follower gives until there is nothing more.
+fn positions(follower: &mut Follower) -> Vec<u64> {
+    let item = || follower.try_next().unwrap();
+    std::iter::from_fn(item)
+        .map(|item| match item {
+            FollowItem::Event(event) => event.position.0,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+/// Erasing writes sealed segments anew and a fork shares them: neither gives anything twice. A session that is deleted says so.
+#[test]
+fn over_erasure_forks_and_to_the_deletion() {
+    let storage = SimStorage::new();
+    let session = session(&storage);
+    let now = FollowOptions { recheck: Duration::ZERO, ..FollowOptions::default() };
+    let mut follower = session.reader().follow(Position(1), now);
+    let mut seen = positions(&mut follower);
+    for nth in 0..30_u64 {
+        let appended = session.append(Message::user(format!("message {nth}"))).unwrap();
+        if nth % 5 == 4 {
+            let erased = appended.receipt.first.0 - 2;
+            session.redact(&[Position(erased)].into(), "a secret").unwrap();
+        }
+        if nth % 3 != 0 {
+            seen.extend(positions(&mut follower));
+        }
+    }
+    seen.extend(positions(&mut follower));
+    let last = session.last().0;
+    assert_eq!(seen, (1..=last).collect::<Vec<_>>());
+
+    let fork = session.fork(ForkPoint::Head, ForkOptions::default()).unwrap();
+    let mut of_fork = fork.reader().follow(Position(last - 20), now);
+    fork.append(Message::user("on the other way")).unwrap();
+    assert_eq!(positions(&mut of_fork), (last - 20..=fork.last().0).collect::<Vec<_>>());
+    assert_eq!(positions(&mut follower), [] as [u64; 0], "the fork is no business of this one");
+
+    let (place, reader) = (session.place().clone(), session.reader());
+    session.close().unwrap();
+    assert_eq!(positions(&mut follower), [last + 1]);
+    assert_eq!(reader.log().follow(Position(1), now).position(), Position(1));
+    storage.rename(&place.dir, &place.dir.with_extension("removed")).unwrap();
+    assert!(matches!(follower.try_next().unwrap(), Some(FollowItem::Deleted)));
+    assert!(matches!(follower.try_next().unwrap(), Some(FollowItem::Deleted)));
+}
+
+/// In the owner's own process too, from before the session is there.
+#[test]
+fn a_session_that_is_yet_to_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, work) = (dir.path().join("home"), dir.path().join("work"));
+    std::fs::create_dir(&work).unwrap();
+    let store = Store::open(&home).unwrap();
+    let id = sessionlog::new_session_id();
+    let reader = store.reader().session_at(store.reader().place_in(&work, id));
+    let options = FollowOptions { recheck: HOUR, ..FollowOptions::default() };
+    let mut follower = reader.follow(Position(1), options);
+    assert!(follower.next(Duration::from_millis(1)).unwrap().is_none());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let new = sessionlog::NewSession { id: Some(id), ..sessionlog::NewSession::default() };
+            let session = store.create(&work, new).unwrap();
+            session.append(Message::user("Hello.")).unwrap();
+        });
+        for position in 1..=4 {
+            let Some(FollowItem::Event(event)) = follower.next(SOON).unwrap() else { panic!("{position}") };
+            assert_eq!(event.position, Position(position));
+        }
+    });
 }

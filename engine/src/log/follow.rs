@@ -32,10 +32,11 @@ pub enum FollowLevel {
     /// Once the files prove that it is durable: a later frame says so, or its segment was sealed. It is never withdrawn. For
     /// whoever acts on what it reads: copies it elsewhere, bills it, answers it.
     ///
-    /// The proof of a batch is in what is written after it. So the last batch comes when the next one is written, or when
-    /// the session is let go in order; while the owner is idle it does not come, and after a crash not before the next
-    /// owner. A system has no means to ask whether bytes that can be read are on disk, and a writer that wrote the proof at
-    /// once would pay a write for each append.
+    /// The proof of a batch is in what is written after it, so the last batch comes when the next one is written. While the
+    /// owner is idle it does not come, and after a crash not before there is a new owner. Nor does the record of a session's
+    /// end, with what was written in one batch with it, unless somebody resumes the session: everything before it does, since
+    /// that record proves it. (A system has no means to ask whether bytes that can be read are on disk; and a writer that
+    /// wrote the proof at once would pay a write for each append.)
     Durable,
 }
 
