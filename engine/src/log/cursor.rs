@@ -4,6 +4,7 @@
 //! before is looked at, to see that it still is what was given, and then what stands behind it is read. Only where that
 //! does not lead on (another segment, another file in the segment's place, bad bytes) a segment is read as a whole.
 
+mod behind;
 mod reading;
 
 use std::collections::VecDeque;

@@ -21,11 +21,11 @@ pub struct LogMark {
     /// The chain hash of its last frame.
     pub chain: Digest,
     /// The first position of its last segment, and the seed of the checksums in it.
-    segment: Position,
-    salt: u32,
+    pub(super) segment: Position,
+    pub(super) salt: u32,
     /// Where the last frame is in the segment, and where it ends, in bytes.
-    frame: u64,
-    end: u64,
+    pub(super) frame: u64,
+    pub(super) end: u64,
 }
 
 impl LogMark {
@@ -39,7 +39,7 @@ impl LogMark {
     }
 
     /// Whether it is the mark of a log whose last frame begins with these bytes.
-    fn is_of(&self, header: &[u8]) -> bool {
+    pub(super) fn is_of(&self, header: &[u8]) -> bool {
         #[cfg(feature = "seeded-bugs")]
         if sessionlog_codec::seeded::is("trust_a_stale_mark") {
             return true;
@@ -65,20 +65,6 @@ impl LogReader {
         let end = &assessed.end;
         let place = (last.frame_offset.into(), to_u64(end.offset));
         Ok(Some(LogMark::new((end.next, end.chain), &assessed.header, place)))
-    }
-
-    /// Whether the log still has what it ended with then: nothing of it was cut or written anew, whatever was appended since.
-    /// Costs one small read, however long the log is.
-    ///
-    /// # Errors
-    /// `Io` if it can't be told.
-    pub fn holds(&self, mark: &LogMark) -> Result<bool> {
-        let header = match self.dir().read(SegmentName(mark.segment), mark.frame, to_u64(FRAME_HEADER_LEN)) {
-            Ok(header) => header,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        Ok(mark.is_of(&header))
     }
 
     /// Whether the log still ends where it did: nothing was appended, cut or written anew. Costs two small reads and two

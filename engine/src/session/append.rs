@@ -121,14 +121,13 @@ impl Session {
         let mut state = self.lock_state();
         if state.freshness == Freshness::Stale {
             let views = std::mem::take(&mut state.views);
-            let mut fresh = State::new(views.forget_pending());
+            let mut fresh = State::new(views);
             fresh.snapshot = state.snapshot;
             if let Err(error) = fresh.fold(&self.log) {
                 // The next attempt needs to know which views there are.
                 state.views = fresh.views;
                 return Err(error);
             }
-            fresh.views.mark_stale();
             *state = fresh;
         }
         Ok(state)
@@ -353,14 +352,10 @@ pub(super) struct Queued<'a> {
 impl Queued<'_> {
     /// Lets go of the state and waits. If the append fails, the state is folded anew before it is used again.
     pub(super) fn wait(self, session: &Session, state: MutexGuard<'_, State>) -> Result<Receipt> {
-        let views_want_flush = state.views.wants_flush();
         let snapshot_is_due = session.is_snapshot_due(&state, Moment::Append);
         drop(state);
         let receipt =
             self.ticket.wait().inspect_err(|_| session.lock_state().freshness = Freshness::Stale)?;
-        if views_want_flush {
-            session.refresh_views()?;
-        }
         if snapshot_is_due {
             session.keep_snapshot(Moment::Append);
         }

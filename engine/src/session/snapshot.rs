@@ -19,7 +19,7 @@ use sessionlog_projections::{Recent, Summary};
 use super::erasure::Erasures;
 use super::state::{KEYS_MAX, Keyed, OPENINGS_MAX};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{LogMark, LogReader};
+use crate::log::{Cursor, LogMark, LogReader};
 use crate::num::to_usize;
 use crate::storage::{Access, Storage};
 
@@ -114,7 +114,7 @@ impl Snapshots {
         self.dir.join(name)
     }
 
-    /// The newest folds that the log bears out, with the position behind them, and the file that they are in.
+    /// The newest folds that the log bears out.
     ///
     /// # Errors
     /// `Io` if the log can't be read. Whatever is wrong with a snapshot is no error.
@@ -131,8 +131,8 @@ impl Snapshots {
         }
         found.sort_by_key(|(_, snapshot)| std::cmp::Reverse(snapshot.mark.next));
         for (file, Snapshot { mark, folds }) in found {
-            if log.holds(&mark)? {
-                return Ok(Some(Loaded { next: mark.next, folds, file }));
+            if let Some(cursor) = log.cursor_behind(&mark)? {
+                return Ok(Some(Loaded { cursor, folds, file }));
             }
             tracing::warn!(file = %self.dir.display(), "a snapshot is of what the log does not have any more");
         }
@@ -201,8 +201,8 @@ impl Snapshots {
 /// Folds that the log bears out.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    /// The first position that is not in them.
-    pub(crate) next: Position,
+    /// Gives what came behind them.
+    pub(crate) cursor: Cursor,
     pub(crate) folds: Folds,
     pub(crate) file: usize,
 }

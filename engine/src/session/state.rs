@@ -14,11 +14,10 @@ use sessionlog_projections::render::Replay;
 use sessionlog_projections::{Ledger, Projection, Recent, Summary, TreeState};
 
 use super::erasure::Erasures;
-use super::events::{EventItem, read_events};
 use super::snapshot::{Folds, Loaded, Snapshots};
 use super::views::Views;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{LogReader, ReadItem};
+use crate::log::{Cursor, LogReader, ReadItem};
 
 /// What an append under an idempotency key gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,10 +133,10 @@ impl State {
             state.fold(log)?;
             return Ok(state);
         };
-        let mut state = Self::of(loaded, views);
-        let next = state.next;
-        state.catch_up_views(log)?;
-        match state.fold_from(log, next, Position(u64::MAX))? {
+        let (mut state, mut cursor) = Self::of(loaded, views);
+        let mut outcome = Ok(Folded::All);
+        cursor.advance(&mut |item| state.fold_next(item, &mut outcome))?;
+        match outcome? {
             Folded::All => Ok(state),
             Folded::ReachedBehind => {
                 let mut whole = Self::new(state.views);
@@ -148,10 +147,10 @@ impl State {
         }
     }
 
-    fn of(loaded: Loaded, mut views: Views) -> Self {
-        let Loaded { next, folds, file } = loaded;
-        views.go_on_behind(&folds.openings, folds.erased);
-        Self {
+    fn of(loaded: Loaded, views: Views) -> (Self, Cursor) {
+        let Loaded { cursor, folds, file } = loaded;
+        let next = cursor.position();
+        let state = Self {
             next,
             reach: Reach::Bounded,
             recovery: folds.recovery,
@@ -167,24 +166,8 @@ impl State {
             keys: folds.keys,
             snapshot: (Position(next.0.saturating_sub(1)), Some(file)),
             ..Self::new(views)
-        }
-    }
-
-    /// Renders what the views lack of the log before the snapshot.
-    fn catch_up_views(&mut self, log: &LogReader) -> Result<()> {
-        let (next, views) = (self.next, &mut self.views);
-        let Some(first) = views.first_missing(next) else { return Ok(()) };
-        read_events(log, first, &mut |item| match item {
-            EventItem::Event(event) if event.position < next => {
-                views.apply(&event);
-                ControlFlow::Continue(())
-            }
-            _ => ControlFlow::Break(()),
-        })?;
-        if views.first_missing(next).is_some() {
-            views.mark_stale();
-        }
-        Ok(())
+        };
+        (state, cursor)
     }
 
     /// What a snapshot keeps, with the `messages` newest of each conversation.
@@ -249,15 +232,19 @@ impl State {
             if at > last {
                 return ControlFlow::Break(());
             }
-            match self.fold_item(item) {
-                Ok(Folded::All) => ControlFlow::Continue(()),
-                other => {
-                    outcome = other;
-                    ControlFlow::Break(())
-                }
-            }
+            self.fold_next(item, &mut outcome)
         })?;
         outcome
+    }
+
+    fn fold_next(&mut self, item: ReadItem<'_>, outcome: &mut Result<Folded>) -> ControlFlow<()> {
+        match self.fold_item(item) {
+            Ok(Folded::All) => ControlFlow::Continue(()),
+            other => {
+                *outcome = other;
+                ControlFlow::Break(())
+            }
+        }
     }
 
     fn fold_item(&mut self, item: ReadItem<'_>) -> Result<Folded> {
@@ -308,10 +295,7 @@ impl State {
         self.erasures.apply(event);
         self.contexts.apply(event);
         match &event.event {
-            Event::Erased { .. } => {
-                self.erased = self.erased.saturating_add(1);
-                self.views.set_erased(self.erased);
-            }
+            Event::Erased { .. } => self.erased = self.erased.saturating_add(1),
             Event::SessionOpened(opened) => drop(self.openings.insert(opened.epoch, event.position)),
             _ => {}
         }
@@ -323,7 +307,6 @@ impl State {
         if let Some((_, content)) = &mut self.content {
             content.apply(event);
         }
-        self.views.apply(event);
         self.next = Position(event.position.0.saturating_add(1));
     }
 

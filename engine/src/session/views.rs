@@ -1,24 +1,26 @@
 //! Views: `transcript.jsonl`, `.meta.json` and `cost.json`, kept beside the log for people and other programs.
 //!
 //! A view never outranks the log. Each refresh appends what is new; a view that does not match what is remembered of it
-//! (edited, cut, deleted, full of zeros) is made anew, whole.
+//! (edited near its end, cut, deleted, full of zeros) is made anew, whole. What of it was synced is not looked at again: a
+//! change far from its end, which only somebody else makes, stays until the view is deleted.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use sessionlog_codec::event::{Event, LoggedEvent};
+use sessionlog_codec::event::LoggedEvent;
 use sessionlog_codec::ids::{Epoch, Position, SessionId};
 use sessionlog_projections::views::{Dialect, MetaExtra, Pieces, Rendered, TranscriptRenderer, cost, meta};
 use sessionlog_projections::{Recent, Status, Summary};
 
 use super::Session;
-use super::events::{EventItem, read_events};
+use super::events::{EventItem, event_item, read_events};
+use super::state::OPENINGS_MAX;
 use crate::error::{Error, Result};
-use crate::log::LogReader;
+use crate::log::{Cursor, LogReader, ReadItem};
 use crate::num::to_u64;
-use crate::storage::{Access, Storage};
+use crate::storage::{Access, Storage, StorageFile};
 use crate::store::{SessionPlace, StoreInner, ViewPolicy};
 
 const TRANSCRIPT: &str = "transcript.jsonl";
@@ -26,8 +28,10 @@ const META: &str = ".meta.json";
 const COST: &str = "cost.json";
 /// The longest `.meta.json` that is read back, in bytes.
 const META_LEN_MAX: u64 = 1 << 20;
-/// Lines waiting for the next refresh, in bytes, before they are written ahead of it.
-const PENDING_LEN_MAX: usize = 256 << 10;
+/// How much is written and read at once, in bytes.
+const CHUNK_LEN: usize = 256 << 10;
+/// How much of a view may be unsynced at the end of a refresh, in bytes.
+const UNSYNCED_LEN_MAX: u64 = 1 << 20;
 
 /// What is remembered of `transcript.jsonl`, inside `.meta.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,9 +47,23 @@ struct Remembered {
     erased: u64,
     /// The file's length.
     bytes: u64,
-    /// The BLAKE3 hash of the whole file, in hexadecimal.
+    /// Up to here the file was synced.
+    #[serde(default)]
+    synced: u64,
+    /// The BLAKE3 hash of what is behind that, in hexadecimal.
     blake3: String,
     renderer: TranscriptRenderer,
+}
+
+/// What the views are made of.
+struct Shown<'a> {
+    log: &'a LogReader,
+    last: Position,
+    /// Where each ownership begins: the last ones.
+    openings: &'a Recent<Epoch, Position, OPENINGS_MAX>,
+    erased: u64,
+    summary: &'a Summary,
+    status: Status,
 }
 
 /// Whether the file on disk is what is remembered of it.
@@ -56,7 +74,8 @@ enum Match {
     No(&'static str),
 }
 
-/// The views of one owned session.
+/// The views of one owned session. What is new is read from the log when they are refreshed, so that an append does nothing
+/// for them.
 #[derive(Debug)]
 pub(crate) struct Views {
     policy: ViewPolicy,
@@ -65,13 +84,14 @@ pub(crate) struct Views {
     dir: PathBuf,
     renderer: TranscriptRenderer,
     position: Position,
+    /// Where the log is read on from.
+    cursor: Option<Cursor>,
     epoch: Epoch,
-    /// Erased records of the log, and as of when the file was written.
     erased: u64,
-    erased_then: u64,
     bytes: u64,
+    synced: u64,
+    /// Of the bytes behind `synced`.
     hasher: blake3::Hasher,
-    pending: String,
     matching: Match,
     /// What was found wrong when the session was opened.
     problems: Vec<String>,
@@ -92,12 +112,12 @@ impl Views {
             dir,
             renderer: TranscriptRenderer::new(dialect, session_id),
             position: Position::START,
+            cursor: None,
             epoch: Epoch(0),
             erased: 0,
-            erased_then: 0,
             bytes: 0,
+            synced: 0,
             hasher: blake3::Hasher::new(),
-            pending: String::new(),
             matching: Match::No("there is none yet"),
             problems: Vec::new(),
         }
@@ -120,13 +140,14 @@ impl Views {
             Ok(remembered) if remembered.dialect != views.dialect.to_string() => {
                 views.matching = Match::No("it is in another dialect");
             }
-            Ok(remembered) => match hash_file(storage, &place.dir.join(TRANSCRIPT), remembered.bytes) {
+            Ok(remembered) => match hash_file(storage, &place.dir.join(TRANSCRIPT), &remembered) {
                 Some(hasher) if hasher.finalize().to_hex().as_str() == remembered.blake3 => {
                     views.renderer = remembered.renderer;
                     views.position = remembered.position;
                     views.epoch = remembered.epoch;
-                    views.erased_then = remembered.erased;
+                    views.erased = remembered.erased;
                     views.bytes = remembered.bytes;
+                    views.synced = remembered.synced;
                     views.hasher = hasher;
                     views.matching = Match::Yes;
                 }
@@ -140,121 +161,58 @@ impl Views {
         self.problems.clone()
     }
 
-    /// The same views without the lines that wait: their events may never have come into the log.
-    pub(crate) fn forget_pending(self) -> Self {
-        let mut views = Self::blank(self.policy, self.dialect, self.session_id, self.dir);
-        views.matching = Match::No("an append failed");
-        views
-    }
-
-    pub(crate) fn mark_stale(&mut self) {
-        self.matching = Match::No("an append failed");
-    }
-
-    /// Takes over what a snapshot tells of the log before it: who owned it, and how much of it is erased.
-    pub(crate) fn go_on_behind<const MAX: usize>(
-        &mut self,
-        openings: &Recent<Epoch, Position, MAX>,
-        erased: u64,
-    ) {
-        self.erased = erased;
-        let newest = openings.keys().last().copied().unwrap_or_default();
-        // A later ownership than the one that wrote the file began within what it shows.
-        let overtaken = openings.iter().any(|(epoch, at)| *epoch > self.epoch && *at <= self.position);
-        // Or it may have: that ownership is too old to be remembered.
-        let forgotten = openings.len() == MAX && openings.get(&self.epoch).is_none();
-        if overtaken || (forgotten && self.position > Position::START) {
-            self.matching = Match::No("what it shows was lost before it was durable");
-        }
-        self.epoch = self.epoch.max(newest);
-    }
-
-    /// The first position that it lacks of those before `next`, if it can be gone on with.
-    pub(crate) fn first_missing(&self, next: Position) -> Option<Position> {
-        let first = self.position.next()?;
-        let goes_on = self.policy == ViewPolicy::Keep && self.matching == Match::Yes;
-        (goes_on && first < next).then_some(first)
-    }
-
-    pub(crate) fn set_erased(&mut self, erased: u64) {
-        self.erased = erased;
-    }
-
-    /// Renders an event that is behind what the file has. Called with each append, so it does no I/O.
-    pub(crate) fn apply(&mut self, event: &LoggedEvent) {
-        if let Event::SessionOpened(opened) = &event.event
-            && opened.epoch > self.epoch
-        {
-            self.epoch = opened.epoch;
-            if event.position <= self.position {
-                self.matching = Match::No("what it shows was lost before it was durable");
-            }
-        }
-        if self.policy != ViewPolicy::Keep || self.matching != Match::Yes || event.position <= self.position {
-            return;
-        }
-        match self.renderer.render(event) {
-            Rendered::Nothing => {}
-            Rendered::Lines(lines) => {
-                for line in lines {
-                    self.pending.push_str(&line);
-                    self.pending.push('\n');
-                }
-            }
-            Rendered::Rebuild => {
-                self.matching = Match::No("an event changed an earlier line");
-                self.pending = String::new();
-            }
-        }
-        self.position = event.position;
-    }
-
-    pub(crate) fn wants_flush(&self) -> bool {
-        self.pending.len() > PENDING_LEN_MAX
-    }
-
     fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
     /// Brings all three files up to date.
-    fn refresh(
-        &mut self,
-        storage: &Arc<dyn Storage>,
-        log: &LogReader,
-        last: Position,
-        summary: &Summary,
-        status: Status,
-    ) -> Result<()> {
-        if self.matching == Match::Yes && self.erased != self.erased_then {
-            self.matching = Match::No("records were erased since it was written");
+    fn refresh(&mut self, storage: &Arc<dyn Storage>, shown: &Shown<'_>) -> Result<()> {
+        if let Some(why) = self.outdated(shown) {
+            self.matching = Match::No(why);
         }
         if self.matching == Match::Yes {
-            self.append_pending(storage)?;
+            self.append_new(storage, shown)?;
         }
         if let Match::No(why) = self.matching {
             tracing::debug!(session = %self.session_id, why, "transcript.jsonl is made anew");
-            self.rebuild(storage, log, last)?;
+            self.rebuild(storage, shown)?;
         }
+        self.epoch = shown.openings.keys().last().copied().unwrap_or_default();
         let remembered = Remembered {
             dialect: self.dialect.to_string(),
             position: self.position,
             epoch: self.epoch,
-            erased: self.erased_then,
+            erased: self.erased,
             bytes: self.bytes,
+            synced: self.synced,
             blake3: self.hasher.finalize().to_hex().to_string(),
             renderer: self.renderer.clone(),
         };
         let view = serde_json::to_value(&remembered).unwrap_or_default();
-        replace(
-            storage,
-            &self.path(META),
-            meta(self.dialect, summary, status, &MetaExtra { view }).as_bytes(),
-        )?;
+        let (summary, status) = (shown.summary, shown.status);
+        let text = meta(self.dialect, summary, status, &MetaExtra { view });
+        replace(storage, &self.path(META), text.as_bytes())?;
         replace(storage, &self.path(COST), cost(summary).as_bytes())
     }
 
-    fn append_pending(&mut self, storage: &Arc<dyn Storage>) -> Result<()> {
+    /// Why the file can't be gone on with, by what became of the log since it was written.
+    fn outdated(&self, shown: &Shown<'_>) -> Option<&'static str> {
+        let openings = shown.openings;
+        // A later ownership than the one that wrote the file began within what it shows.
+        let overtaken = openings.iter().any(|(epoch, at)| *epoch > self.epoch && *at <= self.position);
+        // Or it may have: ownerships that long ago are not remembered.
+        let forgotten = openings.len() == OPENINGS_MAX && openings.get(&self.epoch).is_none();
+        if overtaken || forgotten {
+            Some("what it shows was lost before it was durable")
+        } else if self.erased != shown.erased {
+            Some("records were erased since it was written")
+        } else {
+            None
+        }
+    }
+
+    /// Renders what came into the log since, behind what the file has.
+    fn append_new(&mut self, storage: &Arc<dyn Storage>, shown: &Shown<'_>) -> Result<()> {
         let path = self.path(TRANSCRIPT);
         let file = match storage.open(&path, Access::ReadWrite) {
             Ok(file) => file,
@@ -268,48 +226,117 @@ impl Views {
             self.matching = Match::No("its length changed");
             return Ok(());
         }
-        let lines = std::mem::take(&mut self.pending);
-        if let Err(error) = file.write_at(lines.as_bytes(), self.bytes) {
-            self.matching = Match::No("writing to it failed");
-            return Err(Error::io("writing", &path, error));
+        let from = self.position.next().unwrap_or(self.position);
+        let mut cursor = match self.cursor.take() {
+            Some(cursor) if cursor.position() == from => cursor,
+            _ => shown.log.cursor(from),
+        };
+        let mut out = Growing::new(file, path, (self.bytes, self.synced), self.hasher.clone());
+        // Until all of it is there, the file is not what is remembered.
+        self.matching = Match::No("writing to it failed");
+        let mut outcome = Ok(Match::Yes);
+        cursor.advance(&mut |item| {
+            let ReadItem::Record(record) = item else { return ControlFlow::Continue(()) };
+            if record.position > shown.last {
+                return ControlFlow::Break(());
+            }
+            // What can't be read has no line, here as in a view that is made anew.
+            let EventItem::Event(event) = event_item(&record) else { return ControlFlow::Continue(()) };
+            match self.renderer.render(&event) {
+                Rendered::Nothing => ControlFlow::Continue(()),
+                Rendered::Lines(lines) => match lines.iter().try_for_each(|line| out.line(line)) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(error) => {
+                        outcome = Err(error);
+                        ControlFlow::Break(())
+                    }
+                },
+                Rendered::Rebuild => {
+                    outcome = Ok(Match::No("an event changed an earlier line"));
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        if outcome? == Match::Yes {
+            self.take(out.finish()?, shown);
+            self.cursor = Some(cursor);
+        } else {
+            self.matching = Match::No("an event changed an earlier line");
         }
-        self.hasher.update(lines.as_bytes());
-        self.bytes = self.bytes.saturating_add(to_u64(lines.len()));
         Ok(())
     }
 
+    /// The file is as it was written now.
+    fn take(&mut self, (bytes, synced, hasher): (u64, u64, blake3::Hasher), shown: &Shown<'_>) {
+        (self.bytes, self.synced, self.hasher) = (bytes, synced, hasher);
+        self.position = shown.last;
+        self.erased = shown.erased;
+        self.matching = Match::Yes;
+    }
+
     /// Renders the whole log into a new file that takes the old one's place.
-    fn rebuild(&mut self, storage: &Arc<dyn Storage>, log: &LogReader, last: Position) -> Result<()> {
+    fn rebuild(&mut self, storage: &Arc<dyn Storage>, shown: &Shown<'_>) -> Result<()> {
         let (path, temporary) = (self.path(TRANSCRIPT), self.path("transcript.jsonl.tmp"));
         let file = create_over(storage, &temporary)?;
-        let mut hasher = blake3::Hasher::new();
-        let mut bytes = 0_u64;
-        let mut chunk = String::new();
-        let mut write = |chunk: &mut String, all: bool| -> Result<()> {
-            if chunk.len() >= PENDING_LEN_MAX || (all && !chunk.is_empty()) {
-                file.write_at(chunk.as_bytes(), bytes).map_err(|e| Error::io("writing", &temporary, e))?;
-                hasher.update(chunk.as_bytes());
-                bytes = bytes.saturating_add(to_u64(chunk.len()));
-                chunk.clear();
-            }
-            Ok(())
-        };
-        let renderer =
-            render_log(log, last, TranscriptRenderer::new(self.dialect, self.session_id), &mut |line| {
-                chunk.push_str(line);
-                chunk.push('\n');
-                write(&mut chunk, false)
-            })?;
-        write(&mut chunk, true)?;
+        let mut out = Growing::new(file, temporary.clone(), (0, 0), blake3::Hasher::new());
+        let renderer = TranscriptRenderer::new(self.dialect, self.session_id);
+        let renderer = render_log(shown.log, shown.last, renderer, &mut |line| out.line(line))?;
+        let written = out.finish()?;
         storage.rename(&temporary, &path).map_err(|e| Error::io("renaming", &temporary, e))?;
         self.renderer = renderer;
-        self.position = last;
-        self.erased_then = self.erased;
-        self.bytes = bytes;
-        self.hasher = hasher;
-        self.pending = String::new();
-        self.matching = Match::Yes;
+        self.cursor = None;
+        self.take(written, shown);
         Ok(())
+    }
+}
+
+/// A file that grows line by line.
+struct Growing {
+    file: Arc<dyn StorageFile>,
+    path: PathBuf,
+    chunk: String,
+    bytes: u64,
+    synced: u64,
+    hasher: blake3::Hasher,
+}
+
+impl Growing {
+    fn new(
+        file: Arc<dyn StorageFile>,
+        path: PathBuf,
+        (bytes, synced): (u64, u64),
+        hasher: blake3::Hasher,
+    ) -> Self {
+        Self { file, path, chunk: String::new(), bytes, synced, hasher }
+    }
+
+    fn line(&mut self, line: &str) -> Result<()> {
+        self.chunk.push_str(line);
+        self.chunk.push('\n');
+        if self.chunk.len() >= CHUNK_LEN { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let bytes = self.chunk.as_bytes();
+        self.file.write_at(bytes, self.bytes).map_err(|e| Error::io("writing", &self.path, e))?;
+        self.hasher.update(bytes);
+        self.bytes = self.bytes.saturating_add(to_u64(bytes.len()));
+        self.chunk.clear();
+        Ok(())
+    }
+
+    /// Writes the rest. What was synced is not looked at again when the session is opened, so that this costs the same
+    /// however long the file is.
+    fn finish(mut self) -> Result<(u64, u64, blake3::Hasher)> {
+        if !self.chunk.is_empty() {
+            self.write()?;
+        }
+        if self.bytes.saturating_sub(self.synced) > UNSYNCED_LEN_MAX {
+            self.file.sync_data().map_err(|e| Error::sync(&self.path, e))?;
+            self.synced = self.bytes;
+            self.hasher = blake3::Hasher::new();
+        }
+        Ok((self.bytes, self.synced, self.hasher))
     }
 }
 
@@ -365,10 +392,15 @@ impl Session {
         let mut state = self.state()?;
         self.wait_for_queued()?;
         let state = &mut *state;
-        let last = Position(state.next.0.saturating_sub(1));
-        let status = state.summary.status(sessionlog_projections::Liveness::Alive);
-        let storage = &self.store.home.storage;
-        Ok(state.views.refresh(storage, &self.log, last, &state.summary, status).err())
+        let shown = Shown {
+            log: &self.log,
+            last: Position(state.next.0.saturating_sub(1)),
+            openings: &state.openings,
+            erased: state.erased,
+            summary: &state.summary,
+            status: state.summary.status(sessionlog_projections::Liveness::Alive),
+        };
+        Ok(state.views.refresh(&self.store.home.storage, &shown).err())
     }
 }
 
@@ -433,15 +465,15 @@ fn read_remembered(storage: &Arc<dyn Storage>, dir: &Path) -> std::result::Resul
     serde_json::from_slice::<Meta>(&bytes).map(|meta| meta.sessionlog.view).map_err(|_| "damaged")
 }
 
-/// The running hash of a file of exactly `len` bytes; `None` if it is another length or unreadable.
-fn hash_file(storage: &Arc<dyn Storage>, path: &Path, len: u64) -> Option<blake3::Hasher> {
+/// The running hash of what is behind the synced part of a file; `None` if it is of another length or unreadable.
+fn hash_file(storage: &Arc<dyn Storage>, path: &Path, remembered: &Remembered) -> Option<blake3::Hasher> {
     let file = storage.open(path, Access::Read).ok()?;
+    let (mut offset, len) = (remembered.synced, remembered.bytes);
     if file.len().ok()? != len {
         return None;
     }
     let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; PENDING_LEN_MAX];
-    let mut offset = 0;
+    let mut buffer = vec![0; CHUNK_LEN];
     while offset < len {
         let read = file.read_at(&mut buffer, offset).ok()?;
         if read == 0 {
@@ -453,7 +485,7 @@ fn hash_file(storage: &Arc<dyn Storage>, path: &Path, len: u64) -> Option<blake3
     Some(hasher)
 }
 
-fn create_over(storage: &Arc<dyn Storage>, path: &Path) -> Result<Arc<dyn crate::storage::StorageFile>> {
+fn create_over(storage: &Arc<dyn Storage>, path: &Path) -> Result<Arc<dyn StorageFile>> {
     match storage.create_new(path) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             storage.remove_file(path).map_err(|e| Error::io("removing", path, e))?;

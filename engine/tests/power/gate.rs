@@ -95,7 +95,8 @@ fn round(first: u64) -> bool {
     let made =
         ["-q", "-F", "-m0", "-J", "size=4", "-E", "lazy_itable_init=1,nodiscard", disk.to_str().unwrap()];
     run("mkfs.ext4", &made);
-    let above = Mount::new(&disk, room.path().join("above"), "loop,errors=continue,noatime");
+    // Else the kernel's own commit, which comes every five seconds, may be the first that fails, and takes the disk away.
+    let above = Mount::new(&disk, room.path().join("above"), "loop,errors=continue,noatime,commit=300");
     let (home, fill) = (above.path().join("home"), below.path().join("fill"));
     let id = sessionlog::new_session_id();
     let role = format!("gate-host|{}|{id}|{}|{first}", home.display(), fill.display());
