@@ -202,6 +202,11 @@ impl Ledger {
         self.next_source
     }
 
+    /// The conversations that are heard of, in the order of their numbers. In a damaged log the numbers may be far apart.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.keys().copied()
+    }
+
     /// The turn that `node` is in.
     #[must_use]
     pub fn open_turn(&self, node: NodeId) -> Option<TurnNo> {

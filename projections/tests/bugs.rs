@@ -639,3 +639,15 @@ fn extended_messages_stay_one() {
     assert_eq!(log.lines(), ["assistant:one|two", "tool(A):a", "tool(B):b"]);
     assert_eq!(log.transcript().len(), 3);
 }
+
+/// Found by fuzzing: a hurt record named conversation 4,294,909,736, and whoever ended open turns counted up to it.
+#[test]
+fn a_conversation_of_a_wild_number_costs_no_more_than_another() {
+    let mut log = Log::new();
+    log.force(NodeId(u32::MAX - 57_559), message(1, Role::User, "x", &[]));
+    log.add(TurnStarted { turn: TurnNo(1), cause: TurnCause::User });
+    let mut state = recovery::RecoveryState::default();
+    log.events.iter().for_each(|event| state.apply(event));
+    assert_eq!(recovery::open_turns(&state), [(NodeId::ROOT, TurnNo(1))]);
+    assert_eq!(log.ledger.nodes().count(), 2);
+}

@@ -386,7 +386,7 @@ fn check_same(part: &RecoveryState, all: &RecoveryState) -> Result<(), TestCaseE
     prop_assert_eq!(part.ledger().open_calls(), all.ledger().open_calls());
     prop_assert_eq!(part.delegations().tree(), all.delegations().tree());
     prop_assert_eq!(part.ledger().next_node(), all.ledger().next_node());
-    for node in (0..=all.ledger().next_node().0).map(NodeId) {
+    for node in all.ledger().nodes() {
         prop_assert_eq!(part.owed(node), all.owed(node));
         prop_assert_eq!(part.waiting_message(node), all.waiting_message(node));
         prop_assert_eq!(part.ledger().head(node), all.ledger().head(node));

@@ -234,7 +234,7 @@ fn orphans(state: &State) -> Vec<(NodeId, CallRef, Option<Effect>)> {
             (open.node, open.call, effect)
         })
         .collect();
-    for node in (0..=ledger.next_node().0).map(NodeId) {
+    for node in ledger.nodes() {
         let unknown = delegations.unknown_calls(node).filter(|call| waited_for(node, call));
         found.extend(unknown.filter_map(|call| Some((node, call, Some(ledger.last_start(node, call)?.0)))));
     }

@@ -73,6 +73,6 @@ impl TakeOver {
 #[must_use]
 pub fn open_turns(state: &RecoveryState) -> Vec<(NodeId, TurnNo)> {
     let ledger = state.ledger();
-    let nodes = (0..ledger.next_node().0).map(NodeId).filter(|node| ledger.is_open_node(*node));
+    let nodes = ledger.nodes().filter(|node| ledger.is_open_node(*node));
     nodes.filter_map(|node| Some((node, ledger.open_turn(node)?))).collect()
 }
