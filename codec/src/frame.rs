@@ -1,13 +1,15 @@
 //! A frame: one atomic batch of records, committed or absent as a whole.
 
+mod body;
+
+pub use body::{Body, BodyBuilder};
+
 use crate::bytes::{Reader, len_u32};
 use crate::chain::ChainHasher;
 use crate::error::{DecodeError, TooLarge};
 use crate::ids::{Digest, Epoch, Position};
-use crate::limits::{
-    FRAME_ALIGNMENT, FRAME_BODY_LEN_MAX, FRAME_HEADER_LEN, FRAME_RECORDS_MAX, PAYLOAD_LEN_MAX,
-};
-use crate::record::{self, AsPayload, Envelope, Payload, Record};
+use crate::limits::{FRAME_ALIGNMENT, FRAME_BODY_LEN_MAX, FRAME_HEADER_LEN, FRAME_RECORDS_MAX};
+use crate::record::{self, AsPayload, Envelope, Record};
 use crate::segment::{hex, hex32};
 
 /// The first bytes of every frame. Not zero, so that space which was never written does not parse.
@@ -233,84 +235,47 @@ pub fn encode<P: AsPayload>(
     fields: FrameFields,
     records: &[(Envelope, P)],
 ) -> Result<Digest, TooLarge> {
-    let record_count = check(records)?;
-    let fields = FrameFields { kind: KIND_RECORDS, flags: 0, record_count, ..fields };
-    if fields.first_position.0.checked_add(record_count.into()).is_none() {
-        let len = usize::try_from(fields.first_position.0).unwrap_or(usize::MAX);
-        return Err(TooLarge { what: "first position", len, max: usize::MAX.saturating_sub(records.len()) });
-    }
-    let mut hasher = ChainHasher::new(previous, &fields);
+    let mut body = BodyBuilder::with_capacity(records.len());
     for (envelope, payload) in records {
-        hasher.record(envelope, &payload.as_payload().digest());
+        body.push(envelope.clone(), payload.as_payload())?;
     }
-    let chain = hasher.finish();
-    let start = out.len();
-    out.resize(start.saturating_add(FRAME_HEADER_LEN), 0);
-    for (envelope, payload) in records {
-        if let Err(error) = record::encode(out, envelope, payload.as_payload()) {
-            out.truncate(start);
-            return Err(error);
-        }
-    }
-    seal(out, start, salt, &fields, &chain);
-    Ok(chain)
+    body.finish()?.write_frame(out, salt, previous, fields)
 }
 
 /// Appends a frame whose body is there already, or is not records (a footer). Its chain hash is given: such frames are
 /// not part of the chain, so that they can be rebuilt.
 pub(crate) fn encode_other(out: &mut Vec<u8>, salt: u32, fields: &FrameFields, chain: &Digest, body: &[u8]) {
     let start = out.len();
-    out.resize(start.saturating_add(FRAME_HEADER_LEN), 0);
+    put_header(out, salt, fields, chain, (len_u32(body.len()), crc(0, body)));
     out.extend_from_slice(body);
-    seal(out, start, salt, fields, chain);
+    pad(out, start);
 }
 
-/// Checks a frame against every limit before anything of it is encoded, and counts its records.
-///
-/// # Errors
-/// [`TooLarge`] if a payload, the frame or the number of records is over its limit, or there is no record.
-pub fn check<P: AsPayload>(records: &[(Envelope, P)]) -> Result<u32, TooLarge> {
-    let mut body_len = 0_usize;
-    for (envelope, payload) in records {
-        let payload = payload.as_payload();
-        if let Payload::Present(bytes) = payload
-            && bytes.len() > PAYLOAD_LEN_MAX
-        {
-            return Err(TooLarge { what: "record payload", len: bytes.len(), max: PAYLOAD_LEN_MAX });
-        }
-        body_len = body_len.saturating_add(record::encoded_len(envelope, payload));
-    }
-    if body_len > FRAME_BODY_LEN_MAX {
-        return Err(TooLarge { what: "frame body", len: body_len, max: FRAME_BODY_LEN_MAX });
-    }
-    match u32::try_from(records.len()) {
-        Ok(count) if count > 0 && count <= FRAME_RECORDS_MAX => Ok(count),
-        _ => {
-            let max = usize::try_from(FRAME_RECORDS_MAX).unwrap_or(usize::MAX);
-            Err(TooLarge { what: "number of records in a frame", len: records.len(), max })
-        }
-    }
+/// Appends the header of a frame whose body has this length and checksum.
+fn put_header(
+    out: &mut Vec<u8>,
+    salt: u32,
+    fields: &FrameFields,
+    chain: &Digest,
+    (body_len, body_crc): (u32, u32),
+) {
+    let start = out.len();
+    out.extend_from_slice(&FRAME_MAGIC);
+    out.extend_from_slice(&[fields.kind, 0]);
+    out.extend_from_slice(&fields.flags.to_le_bytes());
+    out.extend_from_slice(&body_len.to_le_bytes());
+    out.extend_from_slice(&fields.record_count.to_le_bytes());
+    out.extend_from_slice(&fields.first_position.0.to_le_bytes());
+    out.extend_from_slice(&fields.epoch.0.to_le_bytes());
+    out.extend_from_slice(&fields.synced.0.to_le_bytes());
+    out.extend_from_slice(&chain.0);
+    out.extend_from_slice(&body_crc.to_le_bytes());
+    let header_crc = crc(salt, out.get(start..).unwrap_or_default());
+    out.extend_from_slice(&header_crc.to_le_bytes());
 }
 
-/// Fills in the header of the frame whose body ends `out`, and pads it.
-fn seal(out: &mut Vec<u8>, start: usize, salt: u32, fields: &FrameFields, chain: &Digest) {
-    let body = out.get(start.saturating_add(FRAME_HEADER_LEN)..).unwrap_or_default();
-    let (body_len, body_crc) = (len_u32(body.len()), crc(0, body));
-    let mut header = Vec::with_capacity(FRAME_HEADER_LEN);
-    header.extend_from_slice(&FRAME_MAGIC);
-    header.extend_from_slice(&[fields.kind, 0]);
-    header.extend_from_slice(&fields.flags.to_le_bytes());
-    header.extend_from_slice(&body_len.to_le_bytes());
-    header.extend_from_slice(&fields.record_count.to_le_bytes());
-    header.extend_from_slice(&fields.first_position.0.to_le_bytes());
-    header.extend_from_slice(&fields.epoch.0.to_le_bytes());
-    header.extend_from_slice(&fields.synced.0.to_le_bytes());
-    header.extend_from_slice(&chain.0);
-    header.extend_from_slice(&body_crc.to_le_bytes());
-    header.extend_from_slice(&crc(salt, &header).to_le_bytes());
-    if let Some(space) = out.get_mut(start..start.saturating_add(FRAME_HEADER_LEN)) {
-        space.copy_from_slice(&header);
-    }
+/// Pads the frame that began at `start`.
+fn pad(out: &mut Vec<u8>, start: usize) {
     let len = out.len().saturating_sub(start);
     out.resize(start.saturating_add(padded(len)), 0);
 }

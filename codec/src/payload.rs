@@ -26,18 +26,32 @@ const fn layout<const LIMIT: usize>() -> Layout<LIMIT> {
     bincode::config::legacy().with_limit::<LIMIT>()
 }
 
-/// Encodes a payload.
+/// Appends the encoded payload to `out`.
 ///
 /// # Errors
 /// [`TooLarge`] as soon as it is longer than [`PAYLOAD_LEN_MAX`]: the decoder's limit holds here too, since what could
-/// not be read back must not be written.
-pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, TooLarge> {
-    let mut out = Bounded(Vec::with_capacity(256));
-    match bincode::serde::encode_into_std_write(value, &mut out, layout::<PAYLOAD_LEN_MAX>()) {
-        Ok(_) => Ok(out.0),
+/// not be read back must not be written. A part of it may then be in `out`.
+pub(crate) fn encode_into<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), TooLarge> {
+    let start = out.len();
+    let mut bounded = Bounded { end: start.saturating_add(PAYLOAD_LEN_MAX), out };
+    match bincode::serde::encode_into_std_write(value, &mut bounded, layout::<PAYLOAD_LEN_MAX>()) {
+        Ok(_) => Ok(()),
         // Our own types have nothing else that could fail: no untagged enum, no sequence of unknown length.
-        Err(_) => Err(TooLarge { what: "payload", len: out.0.len(), max: PAYLOAD_LEN_MAX }),
+        Err(_) => {
+            let len = out.len().saturating_sub(start);
+            Err(TooLarge { what: "payload", len, max: PAYLOAD_LEN_MAX })
+        }
     }
+}
+
+/// Encodes a payload.
+///
+/// # Errors
+/// As [`encode_into`].
+pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, TooLarge> {
+    let mut out = Vec::with_capacity(256);
+    encode_into(value, &mut out)?;
+    Ok(out)
 }
 
 /// Decodes a payload, every byte of it.
@@ -62,14 +76,17 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
 }
 
 /// A writer that stops at the limit, so that nothing much larger is ever held.
-struct Bounded(Vec<u8>);
+struct Bounded<'a> {
+    out: &'a mut Vec<u8>,
+    end: usize,
+}
 
-impl io::Write for Bounded {
+impl io::Write for Bounded<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len().saturating_add(bytes.len()) > PAYLOAD_LEN_MAX {
+        if self.out.len().saturating_add(bytes.len()) > self.end {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        self.0.extend_from_slice(bytes);
+        self.out.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

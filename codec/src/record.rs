@@ -1,9 +1,12 @@
 //! A record: one event with its envelope, as it stands in a frame's body.
 
 use crate::bytes::{Reader, len_u32};
-use crate::error::{DecodeError, TooLarge};
+use crate::error::DecodeError;
 use crate::ids::{Digest, IdempotencyKey, KindNo, NodeId, Position, SchemaVersion, Timestamp};
-use crate::limits::{PAYLOAD_LEN_MAX, RECORD_HEADER_LEN};
+use crate::limits::RECORD_HEADER_LEN;
+
+/// Where a record's header has the length of its payload.
+const PAYLOAD_LEN_AT: usize = 12;
 
 const FLAG_HAS_CAUSE: u16 = 1 << 0;
 const FLAG_HAS_KEY: u16 = 1 << 1;
@@ -149,20 +152,24 @@ pub fn encoded_len(envelope: &Envelope, payload: Payload<'_>) -> usize {
     RECORD_HEADER_LEN.saturating_add(optional).saturating_add(payload)
 }
 
-pub(crate) fn encode(out: &mut Vec<u8>, envelope: &Envelope, payload: Payload<'_>) -> Result<(), TooLarge> {
+/// The caller has checked the payload's length.
+pub(crate) fn encode(out: &mut Vec<u8>, envelope: &Envelope, payload: Payload<'_>) {
     let (bytes, redacted): (&[u8], u16) = match &payload {
         Payload::Present(bytes) => (bytes, 0),
         Payload::Redacted(digest) => (&digest.0, FLAG_REDACTED),
     };
-    if bytes.len() > PAYLOAD_LEN_MAX {
-        return Err(TooLarge { what: "record payload", len: bytes.len(), max: PAYLOAD_LEN_MAX });
-    }
+    encode_header(out, envelope, redacted, len_u32(bytes.len()));
+    out.extend_from_slice(bytes);
+}
+
+/// All of a record but its payload.
+pub(crate) fn encode_header(out: &mut Vec<u8>, envelope: &Envelope, redacted: u16, payload_len: u32) {
     out.extend_from_slice(&envelope.node.0.to_le_bytes());
     out.extend_from_slice(&envelope.kind.0.to_le_bytes());
     out.extend_from_slice(&envelope.schema.0.to_le_bytes());
     out.extend_from_slice(&(envelope.wire_flags() | redacted).to_le_bytes());
     out.extend_from_slice(&[0; 2]);
-    out.extend_from_slice(&len_u32(bytes.len()).to_le_bytes());
+    out.extend_from_slice(&payload_len.to_le_bytes());
     out.extend_from_slice(&envelope.timestamp.0.to_le_bytes());
     if let Some(cause) = envelope.cause {
         out.extend_from_slice(&cause.0.to_le_bytes());
@@ -170,8 +177,15 @@ pub(crate) fn encode(out: &mut Vec<u8>, envelope: &Envelope, payload: Payload<'_
     if let Some(key) = envelope.key {
         out.extend_from_slice(&key.0);
     }
-    out.extend_from_slice(bytes);
-    Ok(())
+}
+
+/// Sets the length of a payload that was encoded behind its header, where it begins at `start`.
+pub(crate) fn set_payload_len(out: &mut [u8], start: usize, envelope: &Envelope, len: u32) {
+    let header = encoded_len(envelope, Payload::Present(&[]));
+    let at = start.saturating_sub(header).saturating_add(PAYLOAD_LEN_AT);
+    if let Some(field) = out.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+        *field = len.to_le_bytes();
+    }
 }
 
 pub(crate) fn decode<'a>(reader: &mut Reader<'a>, position: Position) -> Result<Record<'a>, DecodeError> {

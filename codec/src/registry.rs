@@ -64,16 +64,20 @@ macro_rules! registry {
                 }
             }
 
-            /// Encodes the payload of an event. An unknown event gives back the bytes it came with. An erased one has none: it
-            /// must not be appended as a new event, and no caller does.
+            /// Appends the encoded payload of an event to `out`. An unknown event gives back the bytes it came with. An erased
+            /// one has none: it must not be appended as a new event, and no caller does.
             ///
             /// # Errors
-            /// [`TooLarge`] if it is longer than [`PAYLOAD_LEN_MAX`](crate::limits::PAYLOAD_LEN_MAX).
-            pub fn encode(&self) -> Result<Vec<u8>, TooLarge> {
+            /// [`TooLarge`] if it is longer than [`PAYLOAD_LEN_MAX`](crate::limits::PAYLOAD_LEN_MAX): a part of it may then
+            /// be in `out`.
+            pub fn encode_into(&self, out: &mut Vec<u8>) -> Result<(), TooLarge> {
                 match self {
-                    $(Self::$event(event) => payload::encode(event),)*
-                    Self::Unknown(unknown) => Ok(unknown.payload.0.clone()),
-                    Self::Erased { .. } => Ok(Vec::new()),
+                    $(Self::$event(event) => payload::encode_into(event, out),)*
+                    Self::Unknown(unknown) => {
+                        out.extend_from_slice(&unknown.payload.0);
+                        Ok(())
+                    }
+                    Self::Erased { .. } => Ok(()),
                 }
             }
 
@@ -176,6 +180,16 @@ impl Event {
     #[must_use]
     pub fn name(&self) -> &'static str {
         name_of(self.kind().0).unwrap_or("unknown")
+    }
+
+    /// Encodes the payload of an event.
+    ///
+    /// # Errors
+    /// As [`encode_into`](Self::encode_into).
+    pub fn encode(&self) -> Result<Vec<u8>, TooLarge> {
+        let mut out = Vec::new();
+        self.encode_into(&mut out)?;
+        Ok(out)
     }
 
     /// Decodes a payload. A kind or version that this version does not know becomes [`Event::Unknown`], never an error.

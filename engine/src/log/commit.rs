@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, OnceLock, PoisonError};
 
-use sessionlog_codec::frame;
+use sessionlog_codec::frame::{Body, BodyBuilder};
 use sessionlog_codec::ids::{Epoch, LogId, Position};
-use sessionlog_codec::record::Envelope;
+use sessionlog_codec::record::{Envelope, Payload};
 
 use super::mark::LogMark;
 use super::sync::{Condvar, Mutex, MutexGuard};
-use super::tail::{Committed, Failure, FrameRecords, SyncMode, Tail};
+use super::tail::{Committed, Failure, SyncMode, Tail};
 use super::{Durability, LogDir, LogOptions, Reached, Receipt};
 use crate::error::{Error, ErrorKind, Result};
-use crate::num::to_u64;
+use crate::num::{to_u64, to_usize};
 
 /// A record on its way into a log.
 #[derive(Clone, Debug)]
@@ -22,38 +22,48 @@ pub struct NewRecord {
     pub payload: Vec<u8>,
 }
 
-/// Records that are committed together or not at all: one frame.
+/// Records that are committed together or not at all: one frame, all but its header made already.
 #[derive(Debug)]
 pub struct Batch {
-    records: FrameRecords,
+    body: Body,
 }
 
 impl Batch {
-    /// Checks that the records fit into one frame.
+    /// Encodes the records, with their digests and their checksum: what takes time is done by the thread that appends,
+    /// before it queues.
     ///
     /// # Errors
     /// `Invalid` if there are none, or a record or all of them are over a limit of the format.
     pub fn new(records: Vec<NewRecord>) -> Result<Self> {
-        let records: FrameRecords =
-            records.into_iter().map(|record| (record.envelope, record.payload)).collect();
-        frame::check(&records)?;
-        Ok(Self { records })
+        let mut body = BodyBuilder::with_capacity(records.len());
+        for NewRecord { envelope, payload } in records {
+            body.push(envelope, Payload::Present(&payload))?;
+        }
+        Self::of(body)
+    }
+
+    /// The same, of records that are encoded already.
+    ///
+    /// # Errors
+    /// `Invalid` if there are none, or too many.
+    pub(crate) fn of(body: BodyBuilder) -> Result<Self> {
+        Ok(Self { body: body.finish()? })
     }
 
     /// How many records there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.records.len()
+        to_usize(self.body.count().into())
     }
 
-    pub(super) fn records(&self) -> &FrameRecords {
-        &self.records
+    pub(super) fn body(&self) -> &Body {
+        &self.body
     }
 
     /// Whether there are none: never, since such a batch can't be made.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.len() == 0
     }
 }
 
@@ -61,8 +71,8 @@ type Slot = Arc<OnceLock<Result<Reached>>>;
 
 #[derive(Debug)]
 struct Waiting {
-    /// Empty for a request to wait for what was queued before.
-    records: FrameRecords,
+    /// `None` for a request to wait for what was queued before.
+    frame: Option<Body>,
     sync: SyncMode,
     slot: Slot,
 }
@@ -169,7 +179,7 @@ impl LogWriter {
             Durability::Turn | Durability::Buffered => SyncMode::Defer,
         };
         let slot = Slot::default();
-        queue.waiting.push(Waiting { records: batch.records, sync, slot: Arc::clone(&slot) });
+        queue.waiting.push(Waiting { frame: Some(batch.body), sync, slot: Arc::clone(&slot) });
         Ok(Ticket { writer: self, slot, first, last: Position(next.0.saturating_sub(1)) })
     }
 
@@ -211,7 +221,7 @@ impl LogWriter {
             if queue.durable >= last {
                 return Ok(());
             }
-            queue.waiting.push(Waiting { records: Vec::new(), sync, slot: Arc::clone(&slot) });
+            queue.waiting.push(Waiting { frame: None, sync, slot: Arc::clone(&slot) });
             (queue.next, last)
         };
         Ticket { writer: self, slot, first, last }.wait().map(|_| ())
@@ -289,7 +299,7 @@ impl LogWriter {
             SyncMode::Defer
         };
         let mut leading = Leading { writer: self, group };
-        let frames: Vec<&FrameRecords> = leading.group.iter().filter_map(Waiting::frame).collect();
+        let frames: Vec<&Body> = leading.group.iter().filter_map(|waiting| waiting.frame.as_ref()).collect();
         let committed = tail.commit(&frames, sync);
         let mut queue = self.lock();
         queue.durable = tail.durable();
@@ -299,7 +309,7 @@ impl LogWriter {
             Some(Failure::Rewound(error)) => {
                 // Those queued behind were numbered after records that are not there. Syncing has no number.
                 let (behind, syncs) =
-                    std::mem::take(&mut queue.waiting).into_iter().partition(|w| w.frame().is_some());
+                    std::mem::take(&mut queue.waiting).into_iter().partition(|w| w.frame.is_some());
                 queue.waiting = syncs;
                 #[cfg(feature = "seeded-bugs")]
                 let behind = if sessionlog_codec::seeded::is("reuse_position") {
@@ -351,12 +361,6 @@ impl Drop for Leading<'_> {
     }
 }
 
-impl Waiting {
-    fn frame(&self) -> Option<&FrameRecords> {
-        Some(&self.records).filter(|records| !records.is_empty())
-    }
-}
-
 /// Tells each waiting thread of a group what became of its frame.
 fn settle(group: Vec<Waiting>, committed: &Committed, sync: SyncMode) {
     let reached = match sync {
@@ -365,8 +369,8 @@ fn settle(group: Vec<Waiting>, committed: &Committed, sync: SyncMode) {
     };
     let mut in_log = committed.frames;
     for waiting in group {
-        let is_in_log = waiting.frame().is_none() || in_log > 0;
-        if waiting.frame().is_some() {
+        let is_in_log = waiting.frame.is_none() || in_log > 0;
+        if waiting.frame.is_some() {
             in_log = in_log.saturating_sub(1);
         }
         let result = match &committed.failure {

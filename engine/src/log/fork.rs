@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 
 use sessionlog_codec::footer::{self, FooterEntry};
-use sessionlog_codec::frame::{self, Frame, FrameFields, KIND_FOOTER, KIND_RECORDS};
+use sessionlog_codec::frame::{Frame, FrameFields, KIND_FOOTER, KIND_RECORDS};
 use sessionlog_codec::ids::{Digest, Epoch, LogId, Position};
 use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
 use sessionlog_codec::segment::{self, FORMAT_VERSION, SegmentHeader};
@@ -379,7 +379,7 @@ impl ForkPlan {
             bytes = header.encode().to_vec();
         }
         let fields = FrameFields::records(self.end.next, self.epoch, self.at());
-        frame::encode(&mut bytes, header.salt, &self.end.chain, fields, first.records())?;
+        first.body().write_frame(&mut bytes, header.salt, &self.end.chain, fields)?;
         let name = SegmentName(header.first_position);
         write_new(to, name, &bytes)?;
         #[cfg(feature = "seeded-bugs")]

@@ -4,10 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sessionlog_codec::footer::{self, FooterEntry};
-use sessionlog_codec::frame::{self, FrameFields};
+use sessionlog_codec::frame::{Body, FrameFields};
 use sessionlog_codec::ids::{Digest, Epoch, LogId, Position, SegmentNo};
 use sessionlog_codec::limits::{FRAME_RECORDS_MAX, SEGMENT_HEADER_LEN};
-use sessionlog_codec::record::Envelope;
 use sessionlog_codec::segment::{self, FORMAT_VERSION, SEGMENT_MAGIC, SegmentHeader};
 
 use super::LogOptions;
@@ -60,9 +59,6 @@ pub(crate) enum SyncMode {
     /// It does not.
     Defer,
 }
-
-/// A frame that waits to be written.
-pub(crate) type FrameRecords = Vec<(Envelope, Vec<u8>)>;
 
 /// The writing end of a log.
 #[derive(Debug)]
@@ -184,7 +180,7 @@ impl Tail {
     }
 
     /// Writes frames in one go (more if a segment is sealed in between) and, in [`SyncMode::Sync`], makes them durable.
-    pub(crate) fn commit(&mut self, frames: &[&FrameRecords], sync: SyncMode) -> Committed {
+    pub(crate) fn commit(&mut self, frames: &[&Body], sync: SyncMode) -> Committed {
         let (mut committed, mut failure) = (0_usize, None);
         while let Some(rest) = frames.get(committed..).filter(|rest| !rest.is_empty() && failure.is_none()) {
             match self.roll_if_full(rest).and_then(|()| self.write_group(rest, sync)) {
@@ -205,21 +201,21 @@ impl Tail {
     }
 
     /// Whether the segment is sealed before a frame of `coming` records: it is long enough, or its footer is.
-    fn is_full(&self, coming: usize) -> bool {
-        let records = to_u64(self.entries.len().saturating_add(coming));
+    fn is_full(&self, coming: u32) -> bool {
+        let records = to_u64(self.entries.len()).saturating_add(coming.into());
         let end = self.end.saturating_add(to_u64(self.buffer.len()));
         end >= self.options.segment_len || records > FRAME_RECORDS_MAX.into()
     }
 
     /// Writes as many of the frames as fit into the active segment, at least one.
-    fn write_group(&mut self, frames: &[&FrameRecords], sync: SyncMode) -> Attempt<usize> {
+    fn write_group(&mut self, frames: &[&Body], sync: SyncMode) -> Attempt<usize> {
         let before = (self.next, self.chain, self.entries.len());
         let mut count = 0;
-        for records in frames {
-            if count > 0 && self.is_full(records.len()) {
+        for body in frames {
+            if count > 0 && self.is_full(body.count()) {
                 break;
             }
-            if let Err(error) = self.encode(records) {
+            if let Err(error) = self.encode(body) {
                 self.rewind(before);
                 return Err(Failure::Rewound(error));
             }
@@ -241,7 +237,7 @@ impl Tail {
         self.buffer.clear();
     }
 
-    fn encode(&mut self, records: &FrameRecords) -> Result<()> {
+    fn encode(&mut self, body: &Body) -> Result<()> {
         let frame_offset = self.end.saturating_add(to_u64(self.buffer.len()));
         let frame_offset = u32::try_from(frame_offset).map_err(|_| {
             Error::invalid("log.segment_len", "a segment is longer than 4 GiB; seal segments earlier")
@@ -253,9 +249,9 @@ impl Tail {
         } else {
             fields
         };
-        self.chain = frame::encode(&mut self.buffer, self.header.salt, &self.chain, fields, records)?;
-        self.entries.extend(records.iter().map(|(envelope, _)| FooterEntry::of(envelope, frame_offset)));
-        self.next = Position(self.next.0.saturating_add(to_u64(records.len())));
+        self.chain = body.write_frame(&mut self.buffer, self.header.salt, &self.chain, fields)?;
+        self.entries.extend(body.envelopes().map(|envelope| FooterEntry::of(envelope, frame_offset)));
+        self.next = Position(self.next.0.saturating_add(body.count().into()));
         Ok(())
     }
 
@@ -362,8 +358,8 @@ impl Tail {
     }
 
     /// Seals a segment that is long enough and begins the next one.
-    fn roll_if_full(&mut self, frames: &[&FrameRecords]) -> Attempt<()> {
-        let coming = frames.first().map_or(0, |records| records.len());
+    fn roll_if_full(&mut self, frames: &[&Body]) -> Attempt<()> {
+        let coming = frames.first().map_or(0, |body| body.count());
         if self.state == SegmentState::Active && (self.entries.is_empty() || !self.is_full(coming)) {
             return Ok(());
         }

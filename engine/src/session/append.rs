@@ -7,6 +7,7 @@ use sessionlog_codec::event::{
     RunStarted, SessionTagged, SessionTitled, TitleOrigin, TurnCause, TurnEnded, TurnOutcome, TurnStarted,
     UsageRecorded,
 };
+use sessionlog_codec::frame::BodyBuilder;
 use sessionlog_codec::ids::{CallRef, MessageNo, NodeId, Position, Timestamp, ToolIndex, TurnNo};
 use sessionlog_codec::record::Envelope;
 use sessionlog_projections::BatchLawBroken;
@@ -16,7 +17,7 @@ use super::message::{Compaction, Message};
 use super::snapshot::Moment;
 use super::state::{Freshness, Keyed, Reach, State, as_logged};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Batch, Durability, NewRecord, Reached, Receipt};
+use crate::log::{Batch, Durability, Reached, Receipt};
 
 /// Proof of an appended message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,28 @@ impl Session {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn append_to(&self, node: NodeId, message: Message) -> Result<Appended> {
-        self.say(node, message, |_| None)
+        let Message { body, key } = message;
+        let mut events = vec![NewEvent { key, ..NewEvent::now(node, body) }];
+        loop {
+            let message_no = self.state()?.ledger().next_message_no(node);
+            if let Some(NewEvent { event: Event::MessageAppended(body), .. }) = events.first_mut() {
+                body.message_no = message_no;
+            }
+            // Without the state, so that conversations of one tree don't wait for each other's encoding.
+            let encoded = self.encode(&events)?;
+            let mut state = self.state()?;
+            if let Some(known) = key.and_then(|key| state.keys.get(&key)).copied() {
+                drop(state);
+                return self.appended_before(known);
+            }
+            // Somebody else may have spoken in the same conversation meanwhile.
+            if state.ledger().next_message_no(node) == message_no {
+                let durability = self.store.options.durability;
+                let receipt =
+                    self.commit_encoded(&mut state, events, encoded, durability)?.wait(self, state)?;
+                return Ok(Appended { message_no, position: receipt.last, receipt });
+            }
+        }
     }
 
     /// Appends a message, behind what has to come before it in the same frame.
@@ -104,8 +126,9 @@ impl Session {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn append_batch(&self, events: Vec<NewEvent>, durability: Durability) -> Result<Receipt> {
+        let encoded = self.encode(&events)?;
         let mut state = self.state()?;
-        self.commit(&mut state, events, durability)?.wait(self, state)
+        self.commit_encoded(&mut state, events, encoded, durability)?.wait(self, state)
     }
 
     /// How durable a record is at the end of a turn, and before something happens outside that it stands for.
@@ -140,8 +163,24 @@ impl Session {
         events: Vec<NewEvent>,
         durability: Durability,
     ) -> Result<Queued<'_>> {
+        let encoded = self.encode(&events)?;
+        self.commit_encoded(state, events, encoded, durability)
+    }
+
+    /// Makes the frame of events: all that can be done before it is known where they are going to stand, so without holding
+    /// the state where that can be helped.
+    fn encode(&self, events: &[NewEvent]) -> Result<Encoded> {
         let now = self.store.clock.now();
-        let batch = batch_of(&events, now)?;
+        Ok(Encoded { batch: batch_of(events, now)?, now })
+    }
+
+    fn commit_encoded(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        events: Vec<NewEvent>,
+        Encoded { batch, now }: Encoded,
+        durability: Durability,
+    ) -> Result<Queued<'_>> {
         if events.iter().any(|new| !state.covers(new.node, &new.event)) {
             self.make_whole(state)?;
         }
@@ -324,9 +363,15 @@ impl Session {
     }
 }
 
+/// A frame that is not queued yet, and the time of its events.
+struct Encoded {
+    batch: Batch,
+    now: Timestamp,
+}
+
 /// Events as records of one frame.
 pub(super) fn batch_of(events: &[NewEvent], now: Timestamp) -> Result<Batch> {
-    let mut records = Vec::with_capacity(events.len());
+    let mut body = BodyBuilder::with_capacity(events.len());
     for event in events {
         if matches!(event.event, Event::Erased { .. }) {
             return Err(Error::invalid(
@@ -339,9 +384,9 @@ pub(super) fn batch_of(events: &[NewEvent], now: Timestamp) -> Result<Batch> {
         envelope.time_origin = event.time_origin;
         envelope.cause = event.cause;
         envelope.key = event.key;
-        records.push(NewRecord { envelope, payload: event.event.encode()? });
+        body.push_event(envelope, &event.event)?;
     }
-    Batch::new(records)
+    Batch::of(body)
 }
 
 /// An append that is queued.
