@@ -1,6 +1,6 @@
 //! The end of a log, where frames are written: owned by one committing thread at a time.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sessionlog_codec::footer::{self, FooterEntry};
@@ -19,6 +19,9 @@ use crate::storage::{Access, StorageFile};
 
 /// Files grow to multiples of this, in bytes.
 const FILL_ALIGNMENT: u64 = 4096;
+
+/// How far a file is filled when it outgrows its first page, in bytes: some messages, not a whole session.
+const FILL_SECOND: u64 = 64 << 10;
 
 /// A segment is sealed at this length at the latest, in bytes, so that every frame's offset fits into its footer.
 const SEGMENT_LEN_MAX: u64 = 1 << 31;
@@ -65,14 +68,17 @@ pub(crate) enum SyncMode {
 pub(crate) struct Tail {
     dir: LogDir,
     options: LogOptions,
-    name: SegmentName,
+    /// The active segment's file, for errors.
+    path: PathBuf,
     file: Arc<dyn StorageFile>,
     header: SegmentHeader,
     state: SegmentState,
     entries: Vec<FooterEntry>,
     /// Where the next frame goes, in bytes.
     end: u64,
-    /// How long the file is: from `end` to here it holds zeros.
+    /// How far zeros are written: what is written up to here changes no metadata, which makes its sync cheaper.
+    solid: u64,
+    /// How long the file is: from `end` to here it reads as zeros.
     filled: u64,
     next: Position,
     chain: Digest,
@@ -118,13 +124,14 @@ impl Tail {
     ) -> Self {
         let segment_len = options.segment_len.min(SEGMENT_LEN_MAX);
         Self {
+            path: dir.segment_path(name),
             dir,
             options: LogOptions { segment_len, ..options },
-            name,
             file,
             state: SegmentState::Active,
             entries: Vec::new(),
             end: to_u64(SEGMENT_HEADER_LEN),
+            solid: to_u64(SEGMENT_HEADER_LEN),
             filled: to_u64(SEGMENT_HEADER_LEN),
             next: header.first_position,
             chain: header.previous,
@@ -150,6 +157,7 @@ impl Tail {
         tail.state = state;
         tail.entries = entries;
         tail.end = to_u64(end.offset);
+        tail.solid = tail.end;
         tail.filled = filled.max(tail.end);
         tail.next = end.next;
         tail.chain = end.chain;
@@ -255,32 +263,38 @@ impl Tail {
         Ok(())
     }
 
-    /// Writes the buffer, with zeros behind it where the file has to grow: one system call.
+    /// Writes the buffer: one system call. Where the file has to grow, it grows ahead of need: with zeros in the same write
+    /// if it is synced, else by its length alone.
     fn write_buffer(&mut self, sync: SyncMode) -> Attempt<()> {
-        let len = to_u64(self.buffer.len());
-        let new_end = self.end.saturating_add(len);
-        let grows = new_end > self.filled;
-        if sync == SyncMode::Sync || grows {
-            self.check_unchanged()?;
-        }
-        let new_filled = if grows { self.fill_target(new_end) } else { self.filled };
-        if grows {
-            self.buffer.resize(to_usize(new_filled.saturating_sub(self.end)), 0);
+        let new_end = self.end.saturating_add(to_u64(self.buffer.len()));
+        let (mut solid, mut filled) = (self.solid, self.filled);
+        match sync {
+            SyncMode::Sync => {
+                self.check_unchanged()?;
+                if new_end > self.solid {
+                    solid = self.fill_target(new_end);
+                    filled = filled.max(solid);
+                    self.buffer.resize(to_usize(solid.saturating_sub(self.end)), 0);
+                }
+            }
+            SyncMode::Defer if new_end > self.filled => {
+                self.check_unchanged()?;
+                filled = self.lengthen(new_end)?;
+            }
+            SyncMode::Defer => {}
         }
         let written = self.file.write_at(&self.buffer, self.end);
         #[cfg(feature = "seeded-bugs")]
         let written = if sessionlog_codec::seeded::is("ignore_short_write") { Ok(()) } else { written };
-        let path = self.dir.segment_path(self.name);
         match written {
             Ok(()) => {
-                self.end = new_end;
-                self.filled = new_filled;
+                (self.end, self.solid, self.filled) = (new_end, solid, filled);
                 self.buffer.clear();
                 Ok(())
             }
             Err(error) => {
                 // A part may be on disk, a whole frame even: an append that failed must not show up later.
-                let failed = Error::io("writing", &path, error);
+                let failed = Error::io("writing", &self.path, error);
                 #[cfg(feature = "seeded-bugs")]
                 if sessionlog_codec::seeded::is("rewind_keeps_bytes") {
                     return Err(Failure::Rewound(failed));
@@ -291,14 +305,36 @@ impl Tail {
         }
     }
 
-    /// How long the file becomes when it has to hold `needed` bytes: about twice what it was, so that a short session
-    /// stays short and a long one grows rarely.
+    /// Makes the file longer than `needed`, without writing: a write that need not change the length is cheaper, and zeros
+    /// are of no use where nothing is synced. Gives the new length.
+    fn lengthen(&mut self, needed: u64) -> Attempt<u64> {
+        let target = self.fill_target(needed);
+        if target == needed {
+            return Ok(needed);
+        }
+        match self.file.set_len(target) {
+            Ok(()) => Ok(target),
+            Err(error) => {
+                let failed = Error::io("lengthening", &self.path, error);
+                self.cut_to_end().map_err(|_| Failure::Fatal(failed.clone()))?;
+                Err(Failure::Rewound(failed))
+            }
+        }
+    }
+
+    /// How long the file becomes when it has to hold `needed` bytes. Each time it grows, a sync costs the file system a
+    /// journal commit, so it grows rarely: by little for the records that a session begins with, then to four times what it
+    /// was. A segment that is not the first is that of a long session, and is filled in the longest steps at once.
     fn fill_target(&self, needed: u64) -> u64 {
         let most = self.options.fill_len;
         if most == 0 {
             return needed;
         }
-        let step = needed.clamp(FILL_ALIGNMENT.min(most), most);
+        let step = match self.header.segment_no {
+            SegmentNo(0) if needed <= FILL_ALIGNMENT => FILL_ALIGNMENT.min(most),
+            SegmentNo(0) => needed.saturating_mul(3).clamp(FILL_SECOND.min(most), most),
+            _ => most,
+        };
         let target = needed.saturating_add(step).checked_next_multiple_of(FILL_ALIGNMENT).unwrap_or(needed);
         // No zeros behind the place where the segment is going to be sealed.
         target.min(self.options.segment_len).max(needed)
@@ -310,15 +346,14 @@ impl Tail {
         if sessionlog_codec::seeded::is("fence_not_checked") {
             return Ok(());
         }
-        let path = self.dir.segment_path(self.name);
         let mut next = [0; 8];
         let read = self.file.read_at(&mut next, self.end);
-        let read = read.map_err(|e| Failure::Rewound(Error::io("reading", &path, e)))?;
+        let read = read.map_err(|e| Failure::Rewound(Error::io("reading", &self.path, e)))?;
         let expected = self.filled.saturating_sub(self.end).min(8);
         if to_u64(read) == expected && next == [0; 8] {
             return Ok(());
         }
-        Err(Failure::Fatal(fenced(&path, self.end)))
+        Err(Failure::Fatal(fenced(&self.path, self.end)))
     }
 
     /// Whoever took the log over put another file in this one's place, and said so at this one's beginning. Looked at after a
@@ -327,16 +362,15 @@ impl Tail {
     fn check_not_replaced(&self) -> Result<()> {
         let mut magic = [0; 8];
         match self.file.read_at(&mut magic, 0) {
-            Ok(_) if magic != SEGMENT_MAGIC => Err(fenced(&self.dir.segment_path(self.name), 0)),
+            Ok(_) if magic != SEGMENT_MAGIC => Err(fenced(&self.path, 0)),
             _ => Ok(()),
         }
     }
 
     fn cut_to_end(&mut self) -> Result<()> {
-        let path = self.dir.segment_path(self.name);
-        self.file.set_len(self.end).map_err(|e| Error::io("cutting", &path, e))?;
-        self.filled = self.end;
-        self.file.sync_data().map_err(|e| Error::sync(&path, e))
+        self.file.set_len(self.end).map_err(|e| Error::io("cutting", &self.path, e))?;
+        (self.solid, self.filled) = (self.end, self.end);
+        self.file.sync_data().map_err(|e| Error::sync(&self.path, e))
     }
 
     /// Makes everything written durable. After an error the handle must not be used again: a second sync would say Ok
@@ -349,8 +383,7 @@ impl Tail {
                 self.durable = last;
                 return Ok(());
             }
-            let path = self.dir.segment_path(self.name);
-            self.file.sync_data().map_err(|e| Error::sync(&path, e))?;
+            self.file.sync_data().map_err(|e| Error::sync(&self.path, e))?;
             self.check_not_replaced()?;
             self.durable = last;
         }
@@ -379,7 +412,6 @@ impl Tail {
 
     fn seal(&mut self) -> Attempt<()> {
         self.check_unchanged()?;
-        let path = self.dir.segment_path(self.name);
         let mut bytes = Vec::new();
         footer::encode(&mut bytes, self.header.salt, self.next, self.epoch, &self.chain, &self.entries)
             .map_err(|e| Failure::Rewound(e.into()))?;
@@ -388,12 +420,12 @@ impl Tail {
             .file
             .write_at(&bytes, self.end)
             .and_then(|()| self.file.set_len(end))
-            .map_err(|e| Error::io("sealing", &path, e));
+            .map_err(|e| Error::io("sealing", &self.path, e));
         if let Err(error) = sealed {
             self.cut_to_end().map_err(|_| Failure::Fatal(error.clone()))?;
             return Err(Failure::Rewound(error));
         }
-        self.file.sync_all().map_err(|e| Failure::Fatal(Error::sync(&path, e)))?;
+        self.file.sync_all().map_err(|e| Failure::Fatal(Error::sync(&self.path, e)))?;
         self.check_not_replaced().map_err(Failure::Fatal)?;
         self.state = SegmentState::Sealed;
         Ok(())
@@ -451,10 +483,9 @@ impl Tail {
         self.sync()?;
         if self.filled > self.end && self.state == SegmentState::Active {
             self.check_unchanged().map_err(Failure::into_error)?;
-            let path = self.dir.segment_path(self.name);
-            self.file.set_len(self.end).map_err(|e| Error::io("cutting", &path, e))?;
-            self.file.sync_all().map_err(|e| Error::sync(&path, e))?;
-            self.filled = self.end;
+            self.file.set_len(self.end).map_err(|e| Error::io("cutting", &self.path, e))?;
+            self.file.sync_all().map_err(|e| Error::sync(&self.path, e))?;
+            (self.solid, self.filled) = (self.end, self.end);
         }
         Ok(())
     }
