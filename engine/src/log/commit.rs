@@ -87,6 +87,8 @@ struct Queue {
     tail: Option<Tail>,
     /// Why nothing is written any more.
     closed: Option<Error>,
+    /// Threads that sleep until `changed`: where there is none, nobody is woken, which is a system call.
+    sleeping: usize,
 }
 
 /// A log that is open for writing. Shared by threads through `&self`.
@@ -115,7 +117,7 @@ impl LogWriter {
     pub(crate) fn new(tail: Tail) -> Self {
         let (log_id, epoch) = (tail.log_id(), tail.epoch());
         let (next, durable) = (tail.next(), tail.durable());
-        let queue = Queue { waiting: Vec::new(), next, durable, tail: Some(tail), closed: None };
+        let queue = Queue { waiting: Vec::new(), next, durable, tail: Some(tail), closed: None, sleeping: 0 };
         Self { queue: Mutex::new(queue), changed: Condvar::new(), log_id, epoch }
     }
 
@@ -236,7 +238,7 @@ impl LogWriter {
         loop {
             queue.check_open()?;
             let Some(mut tail) = queue.tail.take() else {
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.sleep(queue);
                 continue;
             };
             let group = std::mem::take(&mut queue.waiting);
@@ -244,8 +246,7 @@ impl LogWriter {
                 queue.closed = Some(closed("the session was closed"));
                 let result = tail.close();
                 queue.durable = tail.durable();
-                drop(queue);
-                self.changed.notify_all();
+                self.wake(queue);
                 return result;
             }
             drop(queue);
@@ -264,7 +265,7 @@ impl LogWriter {
         loop {
             queue.check_open()?;
             let Some(mut tail) = queue.tail.take() else {
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.sleep(queue);
                 continue;
             };
             let group = std::mem::take(&mut queue.waiting);
@@ -276,8 +277,7 @@ impl LogWriter {
                     queue.closed = Some(error.clone());
                 }
                 let durable = queue.durable;
-                drop(queue);
-                self.changed.notify_all();
+                self.wake(queue);
                 return sealed.map(|()| durable).map_err(Failure::into_error);
             }
             drop(queue);
@@ -289,6 +289,23 @@ impl LogWriter {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // The queue is consistent at every point where a thread could panic: it is changed by plain assignments.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until another thread is through with what it has taken.
+    fn sleep<'a>(&self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        queue.sleeping = queue.sleeping.saturating_add(1);
+        let mut queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        queue.sleeping = queue.sleeping.saturating_sub(1);
+        queue
+    }
+
+    /// Lets go of the queue and wakes those that sleep.
+    fn wake(&self, queue: MutexGuard<'_, Queue>) {
+        let sleeping = queue.sleeping;
+        drop(queue);
+        if sleeping > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Commits all that wait, on the calling thread. The tail is taken out of the queue meanwhile.
@@ -330,12 +347,11 @@ impl LogWriter {
         debug_assert!(queue.next >= tail.next(), "positions are given before they are written");
         settle(std::mem::take(&mut leading.group), &committed, sync);
         queue.tail = Some(tail);
-        drop(queue);
         #[cfg(feature = "seeded-bugs")]
         if sessionlog_codec::seeded::is("forget_to_wake") {
             return;
         }
-        self.changed.notify_all();
+        self.wake(queue);
     }
 }
 
@@ -356,8 +372,7 @@ impl Drop for Leading<'_> {
         queue.closed = Some(error.clone());
         fail(std::mem::take(&mut self.group), &error);
         fail(std::mem::take(&mut queue.waiting), &error);
-        drop(queue);
-        self.writer.changed.notify_all();
+        self.writer.wake(queue);
     }
 }
 
@@ -446,7 +461,7 @@ impl Ticket<'_> {
                 self.writer.commit(tail, group);
                 queue = self.writer.lock();
             } else {
-                queue = self.writer.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.writer.sleep(queue);
             }
         }
     }
