@@ -63,9 +63,9 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
         return Err(DecodeError::corrupt(0, "payload length", PAYLOAD_LEN_MAX, bytes.len()));
     }
     let decoded = if bytes.len() <= SMALL {
-        bincode::serde::decode_from_slice(bytes, layout::<SMALL>())
+        bincode::serde::borrow_decode_from_slice(bytes, layout::<SMALL>())
     } else {
-        bincode::serde::decode_from_slice(bytes, layout::<PAYLOAD_LEN_MAX>())
+        bincode::serde::borrow_decode_from_slice(bytes, layout::<PAYLOAD_LEN_MAX>())
     };
     let (value, consumed) =
         decoded.map_err(|error| DecodeError::corrupt(0, "payload", std::any::type_name::<T>(), error))?;

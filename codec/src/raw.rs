@@ -65,6 +65,28 @@ impl Serialize for RawBytes {
     }
 }
 
+/// Reads a long text. As [`String`] does it, but that the payload's decoder lends its bytes, where for a `String` it fills
+/// memory with zeros before it copies them there.
+pub(crate) fn long_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    struct Text;
+    impl Visitor<'_> for Text {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("text")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+            Ok(text.to_owned())
+        }
+
+        fn visit_string<E: Error>(self, text: String) -> Result<String, E> {
+            Ok(text)
+        }
+    }
+    deserializer.deserialize_str(Text)
+}
+
 impl<'de> Deserialize<'de> for RawBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Raw;
@@ -90,7 +112,7 @@ impl<'de> Deserialize<'de> for RawBytes {
         if deserializer.is_human_readable() {
             deserializer.deserialize_str(Raw)
         } else {
-            deserializer.deserialize_byte_buf(Raw)
+            deserializer.deserialize_bytes(Raw)
         }
     }
 }

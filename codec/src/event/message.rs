@@ -27,7 +27,7 @@ pub enum Role {
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Text.
-    Text(String),
+    Text(#[serde(deserialize_with = "crate::raw::long_text")] String),
     /// The model's reasoning.
     Reasoning(Reasoning),
     /// An image.

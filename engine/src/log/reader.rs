@@ -135,13 +135,17 @@ impl LogReader {
             let header = self.dir.read(*before, 0, to_u64(SEGMENT_HEADER_LEN))?;
             walk.log_id = SegmentHeader::decode(&header).ok().map(|header| header.log_id);
         }
+        let mut bytes = Vec::new();
         let mut walked = Walked { tail: TailState::Clean, following: None };
         for (index, (name, _)) in segments.iter().enumerate().skip(start).take(count) {
             walk.name = *name;
             walk.note_missing((0, 0), name.0, "the segments before this one are missing");
             walked.following = segments.get(index.saturating_add(1)).map(|(next, _)| *next);
             walked.tail = match walked.following {
-                Some(next) => walk.sealed_segment(&self.dir.read_all(*name)?, next.0),
+                Some(next) => {
+                    self.dir.read_all_into(*name, &mut bytes)?;
+                    walk.sealed_segment(&bytes, next.0)
+                }
                 None => match self.last(*name) {
                     Ok((bytes, assessed)) => walk.last_segment(&bytes, assessed),
                     // Removed since the directory was listed: recovery does that to half-created ones alone.

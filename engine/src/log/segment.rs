@@ -80,15 +80,25 @@ impl LogDir {
     /// The bytes of a segment from `offset` on, at most `len` of them.
     pub(crate) fn read(&self, name: SegmentName, offset: u64, len: u64) -> Result<Vec<u8>> {
         let file = self.open(name, Access::Read)?;
-        read_range(&*file, &self.segment_path(name), offset, len)
+        let mut bytes = Vec::new();
+        read_range(&*file, &self.segment_path(name), (offset, len), &mut bytes)?;
+        Ok(bytes)
     }
 
     /// All bytes of a segment.
     pub(crate) fn read_all(&self, name: SegmentName) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.read_all_into(name, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The same, in place of what `bytes` held. Whoever reads many segments gives the same memory each time: fresh memory
+    /// costs a page fault for each page that is read into it.
+    pub(crate) fn read_all_into(&self, name: SegmentName, bytes: &mut Vec<u8>) -> Result<()> {
         let file = self.open(name, Access::Read)?;
         let path = self.segment_path(name);
         let len = file.len().map_err(|e| Error::io("measuring", &path, e))?;
-        read_range(&*file, &path, 0, len)
+        read_range(&*file, &path, (0, len), bytes)
     }
 }
 
@@ -134,18 +144,25 @@ impl LogDir {
     }
 }
 
-fn read_range(file: &dyn StorageFile, path: &Path, offset: u64, len: u64) -> Result<Vec<u8>> {
+/// The bytes from `offset` on, at most `len` of them, in place of what `bytes` held.
+fn read_range(
+    file: &dyn StorageFile,
+    path: &Path,
+    (offset, len): (u64, u64),
+    bytes: &mut Vec<u8>,
+) -> Result<()> {
     let file_len = file.len().map_err(|e| Error::io("measuring", path, e))?;
     let len = len.min(file_len.saturating_sub(offset));
-    let mut bytes = vec![0; to_usize(len)];
+    bytes.resize(to_usize(len), 0);
     #[cfg(feature = "seeded-bugs")]
-    if sessionlog_codec::seeded::is("eio_is_the_end") && file.read_at(&mut bytes, offset).is_err() {
-        return Ok(Vec::new());
+    if sessionlog_codec::seeded::is("eio_is_the_end") && file.read_at(bytes, offset).is_err() {
+        bytes.clear();
+        return Ok(());
     }
-    let read = file.read_at(&mut bytes, offset).map_err(|e| Error::io("reading", path, e))?;
+    let read = file.read_at(bytes, offset).map_err(|e| Error::io("reading", path, e))?;
     bytes.truncate(read);
     debug_assert!(to_u64(bytes.len()) <= len, "a read gives no more than was asked for");
-    Ok(bytes)
+    Ok(())
 }
 
 #[cfg(test)]
