@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -54,11 +55,13 @@ pub(crate) struct CatalogRow {
     pub(crate) settled: Option<NodeStatus>,
 }
 
-/// The open database. Dropping it lets others have it.
+/// The open database, for any number of threads. Dropping it lets others have it.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     path: PathBuf,
     database: Option<sled::Db>,
+    /// Set by the first failure: from then on it knows nothing, and at its end its files are moved away.
+    failed: AtomicBool,
 }
 
 impl Catalog {
@@ -75,7 +78,9 @@ impl Catalog {
                 .flush_every_ms(None)
                 .print_profile_on_drop(false);
             match catch_unwind(AssertUnwindSafe(|| config.open())) {
-                Ok(Ok(database)) => return Some(Self { path, database: Some(database) }),
+                Ok(Ok(database)) => {
+                    return Some(Self { path, database: Some(database), failed: AtomicBool::new(false) });
+                }
                 Ok(Err(sled::Error::Io(error))) if is_held(&error) => {}
                 failed => {
                     let why = failed.map_or_else(|_| "it panicked".to_owned(), describe);
@@ -87,20 +92,20 @@ impl Catalog {
         None
     }
 
-    pub(crate) fn get(&mut self, session: SessionId) -> Option<CatalogEntry> {
+    pub(crate) fn get(&self, session: SessionId) -> Option<CatalogEntry> {
         let value = self.guarded(|database| database.get(session.0))??;
         // Whatever is odd about a row is a reason to make it anew.
         stored::decode(ROW_VERSION, &value).ok()
     }
 
-    pub(crate) fn put(&mut self, session: SessionId, entry: &CatalogEntry) {
+    pub(crate) fn put(&self, session: SessionId, entry: &CatalogEntry) {
         if let Ok(value) = stored::encode(ROW_VERSION, entry) {
             self.guarded(|database| database.insert(session.0, value));
         }
     }
 
     /// Forgets every session that is not among these.
-    pub(crate) fn retain(&mut self, sessions: &BTreeSet<SessionId>) {
+    pub(crate) fn retain(&self, sessions: &BTreeSet<SessionId>) {
         self.guarded(|database| {
             for key in database.iter().keys() {
                 let key = key?;
@@ -113,30 +118,29 @@ impl Catalog {
         });
     }
 
-    /// Does something with the database. After a failure there is none any more, and its files are out of the way.
-    fn guarded<T>(&mut self, act: impl FnOnce(&sled::Db) -> sled::Result<T>) -> Option<T> {
-        let database = self.database.as_ref()?;
+    /// Does something with the database, unless something failed before.
+    fn guarded<T>(&self, act: impl FnOnce(&sled::Db) -> sled::Result<T>) -> Option<T> {
+        let database = self.database.as_ref().filter(|_| !self.failed.load(Ordering::Relaxed))?;
         let why = match catch_unwind(AssertUnwindSafe(|| act(database))) {
             Ok(Ok(done)) => return Some(done),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it panicked".to_owned(),
         };
-        tracing::warn!(catalog = %self.path.display(), why, "the catalog failed and is made anew");
-        self.close();
-        set_aside(&self.path);
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            tracing::warn!(catalog = %self.path.display(), why, "the catalog failed and is made anew");
+        }
         None
-    }
-
-    fn close(&mut self) {
-        let database = self.database.take();
-        // Its threads end with it; a panic among them is no reason to fail a listing.
-        drop(catch_unwind(AssertUnwindSafe(|| drop(database))));
     }
 }
 
 impl Drop for Catalog {
     fn drop(&mut self) {
-        self.close();
+        let database = self.database.take();
+        // Its threads end with it; a panic among them is no reason to fail a listing.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(database))));
+        if *self.failed.get_mut() {
+            set_aside(&self.path);
+        }
     }
 }
 

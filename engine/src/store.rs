@@ -2,6 +2,7 @@
 
 #[cfg(feature = "catalog")]
 mod catalogued;
+mod crowd;
 mod home;
 mod listing;
 pub(crate) mod owner;

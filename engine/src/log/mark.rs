@@ -7,11 +7,14 @@ use sessionlog_codec::limits::FRAME_HEADER_LEN;
 use sessionlog_codec::segment::SegmentHeader;
 
 use super::reader::LogReader;
-use super::recovery::Verdict;
+use super::recovery::{Assessment, Verdict};
 use super::segment::SegmentName;
 use crate::error::{Error, ErrorKind, Result};
-use crate::num::to_u64;
+use crate::num::{to_u64, to_usize};
 use crate::storage::Access;
+
+/// A frame up to so long, in bytes, is read with what is behind it: one read less, of pages that lie beside each other.
+const READ_AT_ONCE_MAX: usize = 8 << 10;
 
 /// Where a log ended when it was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +50,16 @@ impl LogMark {
         FrameHeader::decode(header, self.salt)
             .is_ok_and(|header| header.chain == self.chain && header.fields.next_position() == self.next)
     }
+
+    /// The end of the last segment, as it was assessed.
+    pub(super) fn of(assessed: &Assessment) -> Option<Self> {
+        if assessed.verdict != Verdict::Clean {
+            return None;
+        }
+        let (last, end) = (assessed.entries.last()?, &assessed.end);
+        let place = (last.frame_offset.into(), to_u64(end.offset));
+        Some(Self::new((end.next, end.chain), &assessed.header, place))
+    }
 }
 
 impl LogReader {
@@ -58,17 +71,11 @@ impl LogReader {
         let segments = self.segments()?;
         let Some((name, _)) = segments.last() else { return Ok(None) };
         let (_, Ok(assessed)) = self.last(*name)? else { return Ok(None) };
-        if assessed.verdict != Verdict::Clean {
-            return Ok(None);
-        }
-        let Some(last) = assessed.entries.last() else { return Ok(None) };
-        let end = &assessed.end;
-        let place = (last.frame_offset.into(), to_u64(end.offset));
-        Ok(Some(LogMark::new((end.next, end.chain), &assessed.header, place)))
+        Ok(LogMark::of(&assessed))
     }
 
-    /// Whether the log still ends where it did: nothing was appended, cut or written anew. Costs two small reads and two
-    /// looks, however long the log is.
+    /// Whether the log still ends where it did: nothing was appended, cut or written anew. Costs a small read (two, behind a
+    /// long frame) and two looks, however long the log is.
     ///
     /// # Errors
     /// `Io` if it can't be told.
@@ -80,13 +87,20 @@ impl LogReader {
             Err(error) => return Err(error),
         };
         let path = self.dir().segment_path(name);
+        let read = |buf: &mut [u8], at| file.read_at(buf, at).map_err(|e| Error::io("reading", &path, e));
+        // The frame's header, and what stands behind the frame: zeros, or the end of the file.
         let (mut header, mut behind) = ([0; FRAME_HEADER_LEN], [0; 8]);
-        file.read_at(&mut header, mark.frame).map_err(|e| Error::io("reading", &path, e))?;
-        if !mark.is_of(&header) {
-            return Ok(false);
+        let between = to_usize(mark.end.saturating_sub(mark.frame));
+        if between <= READ_AT_ONCE_MAX {
+            let mut both = vec![0; between.saturating_add(behind.len()).max(FRAME_HEADER_LEN)];
+            read(&mut both, mark.frame)?;
+            header.iter_mut().zip(&both).for_each(|(to, from)| *to = *from);
+            behind.iter_mut().zip(both.iter().skip(between)).for_each(|(to, from)| *to = *from);
+        } else {
+            read(&mut header, mark.frame)?;
+            read(&mut behind, mark.end)?;
         }
-        file.read_at(&mut behind, mark.end).map_err(|e| Error::io("reading", &path, e))?;
-        if behind != [0; 8] {
+        if !mark.is_of(&header) || behind != [0; 8] {
             return Ok(false);
         }
         let next = self.dir().segment_path(SegmentName(mark.next));

@@ -10,11 +10,12 @@ use sessionlog_codec::limits::{FRAME_HEADER_LEN, SEGMENT_HEADER_LEN};
 use sessionlog_codec::record::Record;
 use sessionlog_codec::segment::SegmentHeader;
 
+use super::mark::LogMark;
 use super::recovery::{Assessment, HeaderProblem, SegmentBytes, TornTail, Verdict, assess, footer_bytes};
 use super::scan::{Scan, Span};
 use super::segment::{LogDir, SegmentName};
 use crate::error::{Error, ErrorKind, Result};
-use crate::num::to_u64;
+use crate::num::{to_u64, to_usize};
 
 /// Acknowledged records that can't be read, and where they should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +74,16 @@ pub enum TailState {
     Newer(String),
     /// The last segment was being created.
     HalfCreated,
+}
+
+/// What an index was made from.
+#[derive(Clone, Debug)]
+pub struct Indexed {
+    /// Bytes of all segments.
+    pub bytes: u64,
+    /// Where the log ends, by the bytes that the index was made from; `None` as for [`LogReader::mark`].
+    pub mark: Option<LogMark>,
+    last: Option<(SegmentName, Vec<u8>)>,
 }
 
 /// A log, read without a lock. It sees what is in the files at each call; a record that it saw may vanish in a loss of
@@ -186,14 +197,20 @@ impl LogReader {
 
     /// What each record is and where it stands, without reading payloads of sealed segments that have an intact footer.
     ///
+    /// Gives the bytes of the last segment, which had to be read for it, so that nobody reads them again.
+    ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn index(&self, visit: &mut dyn FnMut(Position, FooterEntry, SegmentName)) -> Result<()> {
+    pub fn index(&self, visit: &mut dyn FnMut(Position, FooterEntry, SegmentName)) -> Result<Indexed> {
         let segments = self.segments()?;
+        let bytes = segments.iter().fold(0_u64, |sum, (_, len)| sum.saturating_add(*len));
+        let mut found = Indexed { bytes, last: None, mark: None };
         for (index, (name, len)) in segments.iter().enumerate() {
             if index.saturating_add(1) == segments.len() {
                 let (bytes, assessed) = self.last(*name)?;
                 index_by_scan(&bytes, readable_end(&assessed), *name, visit);
+                found.mark = assessed.as_ref().ok().and_then(|assessed| LogMark::of(*name, assessed));
+                found.last = Some((*name, bytes));
             } else if let Some((first, entries)) = self.footer(*name, *len)? {
                 for (nth, entry) in entries.into_iter().enumerate() {
                     visit(Position(first.0.saturating_add(to_u64(nth))), entry, *name);
@@ -202,7 +219,7 @@ impl LogReader {
                 index_by_scan(&self.dir.read_all(*name)?, usize::MAX, *name, visit);
             }
         }
-        Ok(())
+        Ok(found)
     }
 
     /// The first position and the entries of a sealed segment; `None` if its footer is missing or hurt.
@@ -236,6 +253,27 @@ impl LogReader {
         for record in frame.records() {
             visit(record.clone());
         }
+        Ok(())
+    }
+
+    /// The same, of a place that [`index`](Self::index) gave: what was read for it is not read again.
+    ///
+    /// # Errors
+    /// As [`read_frame`](Self::read_frame).
+    pub fn read_indexed_frame(
+        &self,
+        indexed: &Indexed,
+        name: SegmentName,
+        frame_offset: u32,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<()> {
+        let Some((_, bytes)) = indexed.last.as_ref().filter(|(last, _)| *last == name) else {
+            return self.read_frame(name, frame_offset, visit);
+        };
+        let at = |error| Error::decode(&self.dir.segment_path(name), frame_offset.into(), error);
+        let salt = SegmentHeader::decode(bytes).map_err(at)?.salt;
+        let frame = bytes.get(to_usize(frame_offset.into())..).unwrap_or_default();
+        Frame::decode(frame, salt).map_err(at)?.records().iter().for_each(|record| visit(record.clone()));
         Ok(())
     }
 

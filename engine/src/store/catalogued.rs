@@ -1,15 +1,17 @@
 //! Listing with the catalog.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use sessionlog_codec::ids::NodeId;
 
-use super::listing::{ForkedFrom, SessionKind, SessionRow, Sketch, broken_row, child_status, sort};
-use super::{SessionPlace, StoreReader, WorkspaceHash};
+use super::crowd::look_at_each;
+use super::listing::{ForkedFrom, SessionKind, SessionRow, Sketch, broken_row, child_status, sort, text_of};
+use super::{SessionPlace, StoreReader};
 use crate::catalog::{Catalog, CatalogEntry, CatalogRow};
 use crate::error::Result;
 use crate::log::LogMark;
 use crate::session::SessionReader;
+use crate::storage::EntryKind;
 
 /// Fewer sessions than these are listed as fast without a catalog.
 const WORTH_IT: usize = 32;
@@ -17,16 +19,17 @@ const WORTH_IT: usize = 32;
 /// The rows of all sessions, from the catalog where it is right.
 pub(super) fn list(store: &StoreReader) -> Result<Vec<SessionRow>> {
     let places = store.places()?;
-    let mut catalog = open(store, places.len());
+    let Some(catalog) = open(store, places.len()) else { return Ok(store.list_of(&places)) };
     let mut rows = Vec::new();
-    let mut workspaces: BTreeMap<&WorkspaceHash, String> = BTreeMap::new();
-    for place in &places {
-        let workspace = workspaces.entry(&place.workspace).or_insert_with(|| store.workspace_text(place));
-        rows.extend(rows_of(store, place, workspace, catalog.as_mut()));
-    }
-    if let Some(catalog) = &mut catalog {
-        catalog.retain(&places.iter().map(|place| place.id).collect::<BTreeSet<_>>());
-    }
+    let workspaces = store.workspace_texts(&places);
+    let look = |place: &SessionPlace| rows_of(store, place, text_of(&workspaces, place), &catalog);
+    look_at_each(&places, &look, |place, (found, entry)| {
+        rows.extend(found);
+        if let Some(entry) = entry {
+            catalog.put(place.id, &entry);
+        }
+    });
+    catalog.retain(&places.iter().map(|place| place.id).collect::<BTreeSet<_>>());
     sort(&mut rows);
     Ok(rows)
 }
@@ -37,35 +40,37 @@ fn open(store: &StoreReader, sessions: usize) -> Option<Catalog> {
     }
     let dir = store.home.root.join("index");
     let native = store.home.storage.native_path(&dir)?;
-    // It may be a home that can only be read.
-    store.home.create_dir(&dir).ok()?;
+    // It may be a home that can only be read. Nothing of this need survive, so nothing is synced.
+    let storage = &store.home.storage;
+    match storage.entry(&dir).ok()? {
+        Some(entry) if entry.kind == EntryKind::Dir => {}
+        Some(_) => return None,
+        None => storage.create_dir(&dir).ok()?,
+    }
     Catalog::open(&native)
 }
 
+/// The rows of a session, and what the catalog should say of it if it does not.
 fn rows_of(
     store: &StoreReader,
     place: &SessionPlace,
     workspace: &str,
-    catalog: Option<&mut Catalog>,
-) -> Vec<SessionRow> {
-    let Some(catalog) = catalog else { return store.rows(place.clone()) };
+    catalog: &Catalog,
+) -> (Vec<SessionRow>, Option<CatalogEntry>) {
     let reader = store.session_at(place.clone());
-    let known = catalog.get(place.id).filter(|entry| reader.log().is_at(&entry.mark).unwrap_or(false));
-    if let Some(entry) = known {
-        return shown(&entry, &reader, workspace);
+    let known = catalog.get(place.id);
+    if let Some(entry) = known.filter(|entry| reader.log().is_at(&entry.mark).unwrap_or(false)) {
+        return (shown(&entry, &reader, workspace), None);
     }
-    // Taken before the rows are: if the log grows meanwhile, the mark is outdated at once.
-    let mark = reader.log().mark().ok().flatten();
     let sketch = match Sketch::of(&reader) {
         Ok(sketch) => sketch,
-        Err(error) => return vec![broken_row(place, workspace.to_owned(), &error)],
+        Err(error) => return (vec![broken_row(place, workspace.to_owned(), &error)], None),
     };
     let rows = sketch.rows(&reader, workspace);
     // What is wrong is looked at each time.
-    if let Some(mark) = mark.filter(|_| rows.iter().all(|row| row.issue.is_none())) {
-        catalog.put(place.id, &entry_of(mark, &rows, &sketch));
-    }
-    rows
+    let is_whole = rows.iter().all(|row| row.issue.is_none());
+    let entry = sketch.mark().filter(|_| is_whole).map(|mark| entry_of(mark.clone(), &rows, &sketch));
+    (rows, entry)
 }
 
 fn entry_of(mark: LogMark, rows: &[SessionRow], sketch: &Sketch) -> CatalogEntry {

@@ -8,9 +8,10 @@ use sessionlog_codec::ids::{KindNo, NodeId, Position, SessionId, Timestamp};
 use sessionlog_codec::registry::kind;
 use sessionlog_projections::{Projection, Status, Summary, is_activity_kind};
 
-use super::{SessionPlace, StoreReader, not_found};
+use super::crowd::look_at_each;
+use super::{SessionPlace, StoreReader, WorkspaceHash, not_found};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::SegmentName;
+use crate::log::{Indexed, LogMark, SegmentName};
 use crate::session::SessionReader;
 
 /// What a row is about.
@@ -78,23 +79,43 @@ impl StoreReader {
     /// # Errors
     /// `Io` if the home itself can't be read.
     pub fn list(&self) -> Result<Vec<SessionRow>> {
+        Ok(self.list_of(&self.places()?))
+    }
+
+    /// The rows of these sessions, sorted.
+    pub(super) fn list_of(&self, places: &[SessionPlace]) -> Vec<SessionRow> {
         let mut rows = Vec::new();
-        for place in self.places()? {
-            rows.extend(self.rows(place));
-        }
+        let workspaces = self.workspace_texts(places);
+        let look = |place: &SessionPlace| self.rows_in(place.clone(), text_of(&workspaces, place));
+        look_at_each(places, &look, |_, found| rows.extend(found));
         sort(&mut rows);
-        Ok(rows)
+        rows
     }
 
     /// The rows of one session: its own, then those of its children.
     #[must_use]
     pub fn rows(&self, place: SessionPlace) -> Vec<SessionRow> {
         let workspace = self.workspace_text(&place);
-        let reader = self.session_at(place.clone());
+        self.rows_in(place, &workspace)
+    }
+
+    pub(super) fn rows_in(&self, place: SessionPlace, workspace: &str) -> Vec<SessionRow> {
+        let reader = self.session_at(place);
         match Sketch::of(&reader) {
-            Ok(sketch) => sketch.rows(&reader, &workspace),
-            Err(error) => vec![broken_row(&place, workspace, &error)],
+            Ok(sketch) => sketch.rows(&reader, workspace),
+            Err(error) => vec![broken_row(reader.place(), workspace.to_owned(), &error)],
         }
+    }
+
+    /// The paths of the workspaces that sessions are in, as text.
+    pub(super) fn workspace_texts(&self, places: &[SessionPlace]) -> BTreeMap<WorkspaceHash, String> {
+        let mut texts = BTreeMap::new();
+        for place in places {
+            if !texts.contains_key(&place.workspace) {
+                texts.insert(place.workspace.clone(), self.workspace_text(place));
+            }
+        }
+        texts
     }
 
     /// The path of a session's workspace, as text.
@@ -147,9 +168,15 @@ impl StoreReader {
     }
 }
 
+pub(super) fn text_of<'t>(workspaces: &'t BTreeMap<WorkspaceHash, String>, place: &SessionPlace) -> &'t str {
+    workspaces.get(&place.workspace).map_or("", String::as_str)
+}
+
 /// The newest activity first.
 pub(super) fn sort(rows: &mut [SessionRow]) {
-    rows.sort_by(|a, b| b.last_activity.cmp(&a.last_activity).then_with(|| a.id.cmp(&b.id)));
+    // A child that a fork inherited has the same id in both.
+    let by_id = |a: &SessionRow, b: &SessionRow| a.id.cmp(&b.id).then_with(|| a.root.cmp(&b.root));
+    rows.sort_by(|a, b| b.last_activity.cmp(&a.last_activity).then_with(|| by_id(a, b)));
 }
 
 pub(super) fn broken_row(place: &SessionPlace, workspace: String, error: &Error) -> SessionRow {
@@ -182,6 +209,8 @@ pub(super) struct Sketch {
     /// The children that were delegated before the session was forked.
     inherited: BTreeSet<NodeId>,
     bytes: u64,
+    /// Where the log ended, by the bytes that this was made from.
+    mark: Option<LogMark>,
     issue: Option<String>,
 }
 
@@ -230,7 +259,7 @@ struct Decoded {
 
 impl Decoded {
     /// Decodes records, reading each frame once.
-    fn read(&mut self, reader: &SessionReader, places: &[Place]) -> Result<()> {
+    fn read(&mut self, reader: &SessionReader, indexed: &Indexed, places: &[Place]) -> Result<()> {
         let mut places = places.iter().peekable();
         while let Some(first) = places.peek().copied() {
             let same =
@@ -239,7 +268,7 @@ impl Decoded {
             while let Some(place) = places.next_if(same) {
                 positions.push(place.position);
             }
-            reader.log().read_frame(first.segment, first.frame_offset, &mut |record| {
+            reader.log().read_indexed_frame(indexed, first.segment, first.frame_offset, &mut |record| {
                 if positions.contains(&record.position) {
                     match crate::session::logged(&record) {
                         Ok(event) => {
@@ -266,7 +295,7 @@ impl Sketch {
         let mut counts: BTreeMap<NodeId, Counts> = BTreeMap::new();
         let (mut naming, mut messages) = (Vec::new(), Vec::new());
         let log = reader.log();
-        log.index(&mut |position, entry: FooterEntry, segment| {
+        let indexed = log.index(&mut |position, entry: FooterEntry, segment| {
             let count = counts.entry(entry.node).or_default();
             if entry.kind == kind::MessageAppended || entry.kind == kind::CallFinished {
                 count.messages = count.messages.saturating_add(1);
@@ -283,25 +312,24 @@ impl Sketch {
             }
         })?;
         let mut decoded = Decoded::default();
-        decoded.read(reader, &naming)?;
+        decoded.read(reader, &indexed, &naming)?;
         // The fold takes the first prompt wherever it stands, so this does too.
         let (mut read, mut step) = (0, PROMPT_STEP);
         while let Some(next) = messages.get(read..).filter(|next| !next.is_empty()) {
-            decoded.read(reader, next.get(..step).unwrap_or(next))?;
+            decoded.read(reader, &indexed, next.get(..step).unwrap_or(next))?;
             if decoded.fold().first_prompt.is_some() {
                 break;
             }
             read = read.saturating_add(step);
             step = step.saturating_mul(2);
         }
-        decoded
-            .read(reader, messages.get(messages.len().saturating_sub(LAST_MESSAGES)..).unwrap_or_default())?;
+        let last = messages.get(messages.len().saturating_sub(LAST_MESSAGES)..).unwrap_or_default();
+        decoded.read(reader, &indexed, last)?;
         let summary = decoded.fold();
         if summary.created.is_none() {
             let message = format!("{}: its first record is missing or hurt", reader.place().dir.display());
             return Err(Error::new(ErrorKind::Corrupt, "session.unnamed", message));
         }
-        let bytes = log.segments()?.iter().map(|(_, len)| len).sum();
         let gap = decoded.events.values().find_map(|event| match &event.event {
             Event::GapMarked(gap) => Some(gap.explanation.clone()),
             _ => None,
@@ -312,7 +340,8 @@ impl Sketch {
             _ => None,
         });
         let inherited = inherited.collect();
-        Ok(Self { summary, counts, inherited, bytes, issue: decoded.issue.or(gap) })
+        let Indexed { bytes, mark, .. } = indexed;
+        Ok(Self { summary, counts, inherited, bytes, mark, issue: decoded.issue.or(gap) })
     }
 
     pub(super) fn rows(&self, reader: &SessionReader, workspace: &str) -> Vec<SessionRow> {
@@ -349,6 +378,11 @@ impl Sketch {
         let mut rows = vec![root.clone()];
         rows.extend(children);
         rows
+    }
+
+    #[cfg(feature = "catalog")]
+    pub(super) fn mark(&self) -> Option<&LogMark> {
+        self.mark.as_ref()
     }
 
     #[cfg(feature = "catalog")]
