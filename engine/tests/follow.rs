@@ -217,6 +217,30 @@ fn random_lives() {
     }
 }
 
+/// What was read and then lost with the power is taken back, and what took its place follows. What is durable is not.
+#[test]
+fn what_was_lost_is_retracted() {
+    let storage = disk();
+    let opts = options(8 << 20, 4096);
+    let writer = create(&storage, opts);
+    let mut both = Both::new(&storage, HOUR);
+    writer.append(batch(1, &[10]), Durability::Sync).unwrap();
+    writer.append(batch(2, &[20, 20]), Durability::Buffered).unwrap();
+    writer.append(batch(3, &[30]), Durability::Buffered).unwrap();
+    both.check("written");
+    assert_eq!((both.written.seen.len(), both.durable.seen.len()), (4, 1));
+    storage.crash(CrashMode::LoseAll);
+    let (writer, _) = open(&storage, opts).unwrap();
+    // Longer than what was lost, and over the same positions.
+    writer.append(batch(4, &[40, 40, 40, 40, 40]), Durability::Sync).unwrap();
+    let item = both.written.follower.try_next().unwrap();
+    assert_eq!(item, Some(LogItem::Retracted { from: Position(2) }));
+    both.written.take(item.unwrap());
+    both.check("gone on");
+    assert_eq!((both.written.seen.len(), both.durable.seen.len()), (6, 1));
+    assert_eq!((both.written.retracted, both.durable.retracted), (1, 0));
+}
+
 fn count(calls: &[Call], kind: CallKind) -> usize {
     calls.iter().filter(|call| call.kind() == kind).count()
 }
@@ -383,6 +407,7 @@ fn nothing_is_missed_between_looking_and_waiting() {
     let mut follower = log.follow(Position(1), FollowOptions { recheck: HOUR, ..FollowOptions::default() });
     let item = follower.next(SOON).unwrap();
     assert!(matches!(item, Some(LogItem::Record(_))), "{item:?}");
+    assert_eq!(follower.looks(), 1, "it slept, and found out by itself at the end");
 }
 
 /// A follower sleeps until something happens, in whatever way it happens, and is woken by that alone.

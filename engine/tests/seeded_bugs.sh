@@ -42,7 +42,7 @@ quarantine_not_synced      log_failures log_budget
 recovery_not_synced        log_simulation
 recovery_syncs_in_place    log_failures log_simulation
 forget_to_wake_a_follower  follow
-follower_skips_after_replace follow processes
+follower_skips_after_replace follow
 start_not_durable          work stories
 second_result_wins         laws
 second_result_taken        laws

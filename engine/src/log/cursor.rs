@@ -518,10 +518,9 @@ impl Comparing {
             return;
         }
         #[cfg(feature = "seeded-bugs")]
-        if sessionlog_codec::seeded::is("follower_skips_after_replace") {
-            if end.next > cursor.next {
-                self.visited = cursor.give(frame, from, visit);
-            }
+        if sessionlog_codec::seeded::is("follower_skips_after_replace") && end.next <= cursor.next {
+            self.same = cursor.unproven.len();
+            cursor.witness(frame);
             return;
         }
         // What is hurt between two frames that were given was given too.

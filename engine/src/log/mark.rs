@@ -9,7 +9,7 @@ use sessionlog_codec::segment::SegmentHeader;
 use super::reader::LogReader;
 use super::recovery::{Assessment, Verdict};
 use super::segment::SegmentName;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::num::{to_u64, to_usize};
 use crate::storage::Access;
 
@@ -80,13 +80,12 @@ impl LogReader {
     /// # Errors
     /// `Io` if it can't be told.
     pub fn is_at(&self, mark: &LogMark) -> Result<bool> {
-        let name = SegmentName(mark.segment);
-        let file = match self.dir().open(name, Access::Read) {
+        let path = self.dir().segment_path(SegmentName(mark.segment));
+        let file = match self.dir().storage.open(&path, Access::Read) {
             Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(Error::io("opening", &path, error)),
         };
-        let path = self.dir().segment_path(name);
         let read = |buf: &mut [u8], at| file.read_at(buf, at).map_err(|e| Error::io("reading", &path, e));
         // The frame's header, and what stands behind the frame: zeros, or the end of the file.
         let (mut header, mut behind) = ([0; FRAME_HEADER_LEN], [0; 8]);
