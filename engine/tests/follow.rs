@@ -440,6 +440,23 @@ fn woken_by_appends_rolls_and_new_owners() {
     assert_eq!(followed.seen, all(&storage));
 }
 
+/// Where the system tells of nothing, it looks by itself, as often as it was told and no more.
+#[test]
+fn without_notifications_it_looks_at_intervals() {
+    let storage = disk();
+    let writer = create(&storage, options(8 << 20, 4096));
+    let mute = Hooked { inner: storage, hook: Arc::new(|_| {}) };
+    let recheck = Duration::from_millis(50);
+    let mut follower = LogReader::new(dir_on(Arc::new(mute)))
+        .follow(Position(1), FollowOptions { recheck, ..FollowOptions::default() });
+    assert_eq!(follower.next(4 * recheck).unwrap(), None);
+    assert!(follower.looks() <= 6, "{}", follower.looks());
+    std::thread::scope(|scope| {
+        scope.spawn(|| writer.append(batch(1, &[9]), Durability::Sync).unwrap());
+        assert!(follower.next(SOON).unwrap().is_some());
+    });
+}
+
 /// It need not be there yet, and says when it is gone.
 #[test]
 fn from_before_the_beginning_to_behind_the_end() {

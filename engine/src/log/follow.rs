@@ -16,6 +16,9 @@ use crate::storage::{EntryKind, Watch, Woken};
 /// How much is read ahead of what was given, in bytes of payload: at most this and a segment.
 const AHEAD_MAX: usize = 1 << 20;
 
+/// The shortest wait, whatever `recheck` says: a follower is never busy with waiting.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
 /// When a follower gives a record.
 ///
 /// A record is in the files before its append is acknowledged, and it is durable before anything in the files says so.
@@ -240,7 +243,7 @@ impl LogFollower {
 
     fn wait(&mut self, left: Duration) {
         let since = self.looked.map_or(Duration::ZERO, |looked| looked.elapsed());
-        let timeout = left.min(self.options.recheck.saturating_sub(since));
+        let timeout = left.min(self.options.recheck.saturating_sub(since).max(PAUSE_MIN));
         match self.armed.as_mut().and_then(|armed| armed.watch.as_mut()) {
             Some(watch) => match watch.wait(timeout) {
                 Woken::Changed | Woken::TimedOut => {}

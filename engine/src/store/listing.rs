@@ -11,7 +11,9 @@ use sessionlog_projections::{Projection, Status, Summary, is_activity_kind};
 use super::crowd::look_at_each;
 use super::{SessionPlace, StoreReader, WorkspaceHash, not_found};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Indexed, LogMark, SegmentName};
+#[cfg(feature = "catalog")]
+use crate::log::LogMark;
+use crate::log::{Indexed, SegmentName};
 use crate::session::SessionReader;
 
 /// What a row is about.
@@ -210,6 +212,7 @@ pub(super) struct Sketch {
     inherited: BTreeSet<NodeId>,
     bytes: u64,
     /// Where the log ended, by the bytes that this was made from.
+    #[cfg(feature = "catalog")]
     mark: Option<LogMark>,
     issue: Option<String>,
 }
@@ -340,8 +343,15 @@ impl Sketch {
             _ => None,
         });
         let inherited = inherited.collect();
-        let Indexed { bytes, mark, .. } = indexed;
-        Ok(Self { summary, counts, inherited, bytes, mark, issue: decoded.issue.or(gap) })
+        Ok(Self {
+            summary,
+            counts,
+            inherited,
+            bytes: indexed.bytes,
+            #[cfg(feature = "catalog")]
+            mark: indexed.mark,
+            issue: decoded.issue.or(gap),
+        })
     }
 
     pub(super) fn rows(&self, reader: &SessionReader, workspace: &str) -> Vec<SessionRow> {
