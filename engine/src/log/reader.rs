@@ -209,7 +209,7 @@ impl LogReader {
             if index.saturating_add(1) == segments.len() {
                 let (bytes, assessed) = self.last(*name)?;
                 index_by_scan(&bytes, readable_end(&assessed), *name, visit);
-                found.mark = assessed.as_ref().ok().and_then(|assessed| LogMark::of(*name, assessed));
+                found.mark = assessed.as_ref().ok().and_then(LogMark::of);
                 found.last = Some((*name, bytes));
             } else if let Some((first, entries)) = self.footer(*name, *len)? {
                 for (nth, entry) in entries.into_iter().enumerate() {

@@ -147,7 +147,8 @@ fn first_events(
         NewEvent::now(node, TurnEnded { turn, outcome, stage, error })
     }));
     // Two sessions that went on with one conversation at the provider would answer each other's questions.
-    let continued = state.ledger().nodes().filter(|node| state.recovery.delegations().affinity(*node).is_some());
+    let continued =
+        state.ledger().nodes().filter(|node| state.recovery.delegations().affinity(*node).is_some());
     events.extend(continued.map(|node| {
         let reason = "forked".to_owned();
         NewEvent::now(node, AffinityCleared { reason })
