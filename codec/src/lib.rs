@@ -36,6 +36,7 @@ pub mod footer;
 pub mod frame;
 pub mod ids;
 pub mod limits;
+pub mod packed;
 mod payload;
 mod raw;
 pub mod record;

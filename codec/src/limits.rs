@@ -22,6 +22,19 @@ pub const FRAME_BODY_LEN_MAX: usize = FRAME_LEN_MAX - FRAME_HEADER_LEN;
 /// The most records of one frame.
 pub const FRAME_RECORDS_MAX: u32 = 1 << 20;
 
+/// Bytes of a compressed segment's head before its entries, behind the segment header.
+pub const PACKED_HEAD_LEN: usize = 168;
+/// Bytes of the entry of a block in a compressed segment's head.
+pub const PACKED_ENTRY_LEN: usize = 12;
+/// Bytes of the locator that ends a compressed segment.
+pub const PACKED_LOCATOR_LEN: usize = 16;
+/// The longest block of a compressed segment, decompressed: 1 MiB.
+pub const PACKED_BLOCK_LEN_MAX: usize = 1 << 20;
+/// The most blocks of a compressed segment.
+pub const PACKED_BLOCKS_MAX: usize = 1 << 16;
+/// The longest segment that may be compressed, decompressed: 256 MiB.
+pub const PACKED_LEN_MAX: usize = 256 << 20;
+
 const _: () = {
     assert!(SEGMENT_HEADER_LEN.is_multiple_of(FRAME_ALIGNMENT));
     assert!(FRAME_HEADER_LEN.is_multiple_of(FRAME_ALIGNMENT));

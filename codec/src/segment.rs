@@ -4,16 +4,18 @@ use crate::bytes::Reader;
 use crate::error::DecodeError;
 use crate::ids::{Digest, Epoch, FormatVersion, LogId, Position, SegmentNo};
 use crate::limits::SEGMENT_HEADER_LEN;
+use crate::packed::PACKED_VERSION;
 
 /// The first bytes of every segment. Not text, and damaged by every transfer that changes line ends.
 pub const SEGMENT_MAGIC: [u8; 8] = *b"\x89SLOG\r\n\x1a";
 
-/// The version that this crate writes.
+/// The version of the plain segments that this crate writes.
 ///
 /// * 1: the first.
+/// * 2: compressed segments, and only those: see [`packed`](crate::packed).
 pub const FORMAT_VERSION: FormatVersion = FormatVersion(1);
 
-/// The newest layout that this crate reads. A segment says which reader it needs at least.
+/// The newest layout of plain segments that this crate reads. A segment says which reader it needs at least.
 pub const READER_VERSION: FormatVersion = FormatVersion(1);
 
 /// A segment's header: 128 bytes, see `FORMAT.md`.
@@ -51,6 +53,9 @@ pub fn salt(log_id: LogId, segment_no: SegmentNo) -> u32 {
     u32::from_le_bytes(salt)
 }
 
+/// What an error calls a compressed segment where only plain ones can be read.
+pub const COMPRESSED: &str = "compressed segment";
+
 /// The context that [`salt`] is derived in.
 pub const SALT_CONTEXT: &str = "sessionlog 2026-11 segment salt v1";
 
@@ -84,6 +89,11 @@ impl SegmentHeader {
     /// `Corrupt` if it is shorter than a header, if the magic or the checksum is wrong; `Unsupported` if a newer
     /// version wrote it.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        Self::decode_for(bytes, READER_VERSION)
+    }
+
+    /// As [`decode`](Self::decode), for a reader of this version.
+    pub(crate) fn decode_for(bytes: &[u8], own: FormatVersion) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let header = reader.take(SEGMENT_HEADER_LEN, "segment header")?;
         let mut reader = Reader::new(header);
@@ -101,9 +111,13 @@ impl SegmentHeader {
             let at = SEGMENT_HEADER_LEN - 4;
             return Err(DecodeError::corrupt(at, "segment header checksum", hex32(computed), hex32(stored)));
         }
-        if min_reader > READER_VERSION || header_len != crate::bytes::len_u32(SEGMENT_HEADER_LEN) {
+        if min_reader == PACKED_VERSION && own < PACKED_VERSION {
+            let expected = "a plain one, or the feature `compression` and a method of compression that this version knows";
+            return Err(DecodeError::unsupported(12, COMPRESSED, expected, format_args!("version {format}")));
+        }
+        if min_reader > own || header_len != crate::bytes::len_u32(SEGMENT_HEADER_LEN) {
             let found = format!("version {format}, for readers from version {min_reader}");
-            let expected = format!("at most version {READER_VERSION}");
+            let expected = format!("at most version {own}");
             return Err(DecodeError::unsupported(12, "segment format", expected, found));
         }
         let log_id = LogId(reader.array("log id")?);

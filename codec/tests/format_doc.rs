@@ -21,7 +21,9 @@ use sessionlog_codec::limits;
 use sessionlog_codec::record::Payload;
 use sessionlog_codec::registry::{EVENTS, name_of};
 use support::events::{Field, enums, fields, inner_structs, scalars};
-use support::reference::{GoldenSegment, NamedBytes, RawFrame, RawRecord, concat, segment_header};
+use support::reference::{
+    GoldenSegment, NamedBytes, PackedReference, RawFrame, RawRecord, concat, packed_entry, segment_header,
+};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/FORMAT.md");
 
@@ -66,6 +68,7 @@ fn sections() -> Vec<(&'static str, String)> {
         ("segment header", fenced(dump(0, &segment_header(&segment.header)))),
         ("frame", fenced(frame_dump(&segment.frames[1].1, &segment.frames[1].2, segment.header.salt))),
         ("records", fenced([2, 3].map(|i| dump(0, &segment.frames[i].2[0].fields())).join("\n"))),
+        ("compressed segment", fenced(compressed_dump(&segment))),
         ("footer", fenced(footer_dump(&segment))),
     ]
 }
@@ -95,6 +98,16 @@ fn limits_table() -> String {
             limits::FRAME_RECORDS_MAX as usize,
             "most records of a frame, most entries of a footer",
         ),
+        (
+            "PACKED_HEAD_LEN",
+            limits::PACKED_HEAD_LEN,
+            "bytes of a compressed segment's head before its entries",
+        ),
+        ("PACKED_ENTRY_LEN", limits::PACKED_ENTRY_LEN, "bytes of the entry of a block"),
+        ("PACKED_LOCATOR_LEN", limits::PACKED_LOCATOR_LEN, "bytes of a compressed segment's locator"),
+        ("PACKED_BLOCK_LEN_MAX", limits::PACKED_BLOCK_LEN_MAX, "longest block, decompressed, 1 MiB"),
+        ("PACKED_BLOCKS_MAX", limits::PACKED_BLOCKS_MAX, "most blocks of a compressed segment"),
+        ("PACKED_LEN_MAX", limits::PACKED_LEN_MAX, "longest segment that may be compressed, 256 MiB"),
     ] {
         writeln!(out, "| `{name}` | {value} | {text} |").unwrap();
     }
@@ -251,6 +264,24 @@ fn segment_map(segment: &GoldenSegment) -> String {
     out.replace("no position: ", "no position: of a kind (0xff) that may be skipped")
 }
 
+/// A compressed file, with its blocks left out.
+fn compressed_dump(segment: &GoldenSegment) -> String {
+    let file = fs::read(support::golden_dir().with_file_name("v2").join("00000000000000000001.seg")).unwrap();
+    let packed = PackedReference::of(&segment.bytes(), &file);
+    assert_eq!(packed.bytes(), file);
+    let mut out = dump(0, &packed.head[..4]);
+    out.push_str("        the rest of the segment header, as above but for the checksum\n");
+    let head_at = concat(&packed.outer).len();
+    out.push_str(&dump(head_at, &packed.head[packed.outer.len()..]));
+    let mut at = concat(&packed.head).len();
+    for (nth, (_, stored)) in packed.blocks.iter().enumerate() {
+        writeln!(out, "{at:>6}  {} bytes of block {nth}", stored.len()).unwrap();
+        at += stored.len();
+    }
+    writeln!(out, "{at:>6}  the copy of segment header and head").unwrap();
+    out + &dump(at + concat(&packed.head).len(), &packed.locator)
+}
+
 fn footer_entry(bytes: &[u8]) -> Vec<NamedBytes> {
     let field = |name, range: std::ops::Range<usize>| (name, bytes[range].to_vec());
     vec![
@@ -281,10 +312,25 @@ fn hand_written_tables_have_the_offsets_of_the_code() {
     let document = fs::read_to_string(PATH).unwrap();
     let segment = GoldenSegment::build();
     let record = &segment.frames[2].2[0];
+    let packed = PackedReference::of(&segment.bytes(), &[]);
+    let mut entries = 0;
     for (table, fields, len) in [
         ("segment header", segment_header(&segment.header), limits::SEGMENT_HEADER_LEN),
         ("frame header", segment.footer.header(0), limits::FRAME_HEADER_LEN),
         ("record", record.fields(), limits::RECORD_HEADER_LEN + limits::RECORD_OPTIONAL_LEN_MAX),
+        (
+            "compressed head",
+            packed.head[packed.outer.len()..]
+                .iter()
+                .filter(|(name, _)| {
+                    entries += usize::from(*name == "entry");
+                    *name != "entry" || entries == 1
+                })
+                .cloned()
+                .collect(),
+            128 + limits::PACKED_HEAD_LEN + limits::PACKED_ENTRY_LEN + 4,
+        ),
+        ("compressed entry", packed_entry(512, b"stored"), limits::PACKED_ENTRY_LEN),
         (
             "footer entry",
             footer_entry(&segment.footer.body[..limits::FOOTER_ENTRY_LEN]),
@@ -293,11 +339,12 @@ fn hand_written_tables_have_the_offsets_of_the_code() {
     ] {
         let (_, rest) = document.split_once(&format!("<!-- table: {table} -->\n")).unwrap();
         let mut rows = rest.lines().skip(2).take_while(|line| line.starts_with('|'));
-        let mut offset = 0;
+        let mut offset = if table == "compressed head" { 128 } else { 0 };
         for (name, bytes) in &fields {
             let row: Vec<_> = rows.next().unwrap_or("").split('|').map(str::trim).skip(1).take(3).collect();
             // Behind an optional field, an offset depends.
-            let at = if table == "record" && offset > 24 { String::new() } else { offset.to_string() };
+            let depends = table == "record" && offset > 24 || table == "compressed head" && offset > 296;
+            let at = if depends { String::new() } else { offset.to_string() };
             let size = if *name == "payload" { String::new() } else { bytes.len().to_string() };
             assert_eq!(row, [at.as_str(), size.as_str(), name], "{table}");
             offset += if *name == "payload" { 0 } else { bytes.len() };
@@ -310,14 +357,18 @@ fn hand_written_tables_have_the_offsets_of_the_code() {
 #[test]
 fn the_document_names_the_constants_of_the_code() {
     let document = fs::read_to_string(PATH).unwrap();
-    use sessionlog_codec::{chain, frame, segment};
+    use sessionlog_codec::{chain, frame, packed, segment};
     for text in [
         format!("`{}`", chain::CONTEXT),
         format!("`{}`", chain::GENESIS_CONTEXT),
         format!("`{}`", segment::SALT_CONTEXT),
         format!("u8: {:#04x} records, {:#04x} footer", frame::KIND_RECORDS, frame::KIND_FOOTER),
         format!("({:#04x}): set,", frame::KIND_IGNORABLE),
-        format!("The format of a sessionlog, version {}", segment::FORMAT_VERSION),
+        format!(
+            "The format of a sessionlog, versions {} and {}",
+            segment::FORMAT_VERSION,
+            packed::PACKED_VERSION
+        ),
     ] {
         assert!(document.contains(&text), "FORMAT.md lacks {text}");
     }

@@ -21,9 +21,10 @@ use sessionlog_codec::event::Event;
 use sessionlog_codec::footer::{self, FooterEntry};
 use sessionlog_codec::frame::{self, Frame, FrameFields};
 use sessionlog_codec::ids::{Epoch, KindNo, NodeId, Position};
+use sessionlog_codec::packed::{self, PackedHead};
 use sessionlog_codec::record::{Criticality, Envelope, Payload, TimeOrigin};
 use sessionlog_codec::segment::SegmentHeader;
-use support::reference::{GoldenSegment, RawRecord};
+use support::reference::{GoldenSegment, PackedReference, RawRecord};
 
 /// A golden file's bytes; written first if it is missing and that was asked for.
 fn golden(name: &str, bytes: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
@@ -104,6 +105,46 @@ fn a_segment_is_what_it_always_was() {
         at += frame.header().frame_len();
     }
     assert_footer(&file, at, header.salt, &entries, chain);
+}
+
+#[test]
+fn a_compressed_segment_is_what_it_always_was() {
+    let segment = GoldenSegment::build().bytes();
+    let header = SegmentHeader::decode(&segment).unwrap();
+    let own: &[u8; 128] = segment.first_chunk().unwrap();
+    let next = Position(9);
+    let file = golden("../v2/00000000000000000001.seg", || {
+        let mut starts = vec![128];
+        while let Ok(frame) = Frame::decode(&segment[starts[starts.len() - 1]..], header.salt) {
+            starts.push(starts[starts.len() - 1] + frame.header().frame_len());
+        }
+        starts.pop();
+        let mut rest = &segment[128..];
+        let blocks: Vec<_> = packed::cut(segment.len(), &starts, 512)
+            .into_iter()
+            .map(|len| {
+                let (block, behind) = rest.split_at(len);
+                rest = behind;
+                (len, zstd::bulk::compress(block, 1).unwrap())
+            })
+            .collect();
+        packed::encode(&header, own, next, &blocks).unwrap()
+    });
+    let reference = PackedReference::of(&segment, &file);
+    assert_eq!(file, reference.bytes(), "as FORMAT.md spells it");
+    assert_eq!(packed::encode(&header, own, next, &reference.blocks).unwrap(), file);
+
+    let head = PackedHead::decode(&file).unwrap();
+    assert_eq!((&head.segment, &head.header, head.next), (&header, own, next));
+    assert_eq!((head.len, head.blocks.len(), head.outer_error), (segment.len(), 4, None));
+    let mut unpacked = head.header.to_vec();
+    for block in &head.blocks {
+        let start = usize::try_from(block.stored_offset).unwrap();
+        let stored = &file[start..start + block.stored_len];
+        block.check(stored).unwrap();
+        unpacked.extend(zstd::bulk::decompress(stored, block.len).unwrap());
+    }
+    assert_eq!(unpacked, segment);
 }
 
 /// The footer, found from the end of the file, is the one found by reading on.

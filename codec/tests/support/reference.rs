@@ -283,3 +283,79 @@ impl GoldenSegment {
         bytes
     }
 }
+
+/// A compressed segment, by the letter: what its blocks are is given.
+pub(crate) struct PackedReference {
+    /// The header that the file begins with.
+    pub(crate) outer: Vec<NamedBytes>,
+    /// The same, and the head.
+    pub(crate) head: Vec<NamedBytes>,
+    /// How long each block is, and its bytes in the file.
+    pub(crate) blocks: Vec<(usize, Vec<u8>)>,
+    pub(crate) locator: Vec<NamedBytes>,
+}
+
+impl PackedReference {
+    /// Of a segment, with the blocks of a file that stands for it, as its entries tell them; one block if there is no file.
+    pub(crate) fn of(segment: &[u8], file: &[u8]) -> Self {
+        let number = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
+        let mut blocks = Vec::new();
+        if file.is_empty() {
+            blocks.push((segment.len() - 128, b"block".to_vec()));
+        } else {
+            let mut at = number(136);
+            for nth in 0..number(148) {
+                let (len, stored) = (number(296 + 12 * nth), number(300 + 12 * nth));
+                blocks.push((len, file[at..at + stored].to_vec()));
+                at += stored;
+            }
+        }
+        let own = SegmentHeader::decode(segment).unwrap();
+        let next = golden_records().iter().map(|(_, records)| records.len() as u64).sum::<u64>() + 1;
+        let version = FormatVersion(2);
+        let outer = segment_header(&SegmentHeader { format: version, reader: version, ..own });
+        let len = |len: usize| u32::try_from(len).unwrap().to_le_bytes().to_vec();
+        let end = 128 + 168 + 12 * blocks.len() + 4;
+        let magic = vec![0x89, b'S', b'L', b'O', b'G', b'Z', b'\r', b'\n'];
+        let mut fields = vec![
+            ("magic", magic.clone()),
+            ("head length", len(end)),
+            ("method", vec![1, 0]),
+            ("reserved", vec![0, 0]),
+            ("longest block", len(blocks.iter().map(|(len, _)| *len).max().unwrap())),
+            ("block count", len(blocks.len())),
+            ("length", (segment.len() as u64).to_le_bytes().to_vec()),
+            ("next position", next.to_le_bytes().to_vec()),
+            ("own header", segment[..128].to_vec()),
+        ];
+        for (len, stored) in &blocks {
+            fields.push(("entry", concat(&packed_entry(*len, stored))));
+        }
+        let crc = crc32(0, &concat(&fields));
+        fields.push(("checksum", crc.to_le_bytes().to_vec()));
+        let mut head = outer.clone();
+        head.extend(fields);
+        let complement = (!u32::try_from(end).unwrap()).to_le_bytes().to_vec();
+        let locator = vec![
+            ("magic", magic),
+            ("length of the copy", len(end)),
+            ("complement of the length", complement),
+        ];
+        Self { outer, head, blocks, locator }
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let head = concat(&self.head);
+        let blocks = self.blocks.iter().map(|(_, stored)| stored.clone()).collect::<Vec<_>>().concat();
+        [head.clone(), blocks, head, concat(&self.locator)].concat()
+    }
+}
+
+pub(crate) fn packed_entry(len: usize, stored: &[u8]) -> Vec<NamedBytes> {
+    let number = |len: usize| u32::try_from(len).unwrap().to_le_bytes().to_vec();
+    vec![
+        ("length", number(len)),
+        ("stored length", number(stored.len())),
+        ("checksum", crc32(0, stored).to_le_bytes().to_vec()),
+    ]
+}
