@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::store::Owner;
+use sessionlog_codec::segment::COMPRESSED;
 use sessionlog_codec::{DecodeError, DecodeErrorKind, TooLarge};
 
 /// What the caller can do about an error.
@@ -124,6 +125,13 @@ impl Error {
             DecodeErrorKind::Corrupt => {
                 let message = format!("damage in {at}; run `logdump verify` for the whole picture");
                 Self::with_source(ErrorKind::Corrupt, "log.damaged", message, error)
+            }
+            DecodeErrorKind::Unsupported if error.what() == COMPRESSED => {
+                let message = format!(
+                    "{at} is compressed, and this program can't decompress it: build it with the feature `compression`, or \
+                     use a newer version; nothing was changed"
+                );
+                Self::with_source(ErrorKind::Unsupported, "log.compressed", message, error)
             }
             DecodeErrorKind::Unsupported => {
                 let message = format!("{at} was written by a newer version; nothing was changed");

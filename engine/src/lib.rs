@@ -67,7 +67,7 @@ pub mod store;
 
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
-pub use log::{Durability, FollowLevel, FollowOptions, ForkPoint, LogOptions, Reached, Receipt};
+pub use log::{Durability, FollowLevel, FollowOptions, ForkPoint, LogOptions, Packing, Reached, Receipt};
 pub use session::{
     Appended, CallResult, ChildResult, Compaction, Delegated, Delegation, FollowItem, Follower, ForkOptions,
     Message, NewSession, RecoveryReport, ResumeOptions, RunningCall, Session, SessionReader, SnapshotPolicy,
@@ -76,7 +76,8 @@ pub use session::{
 pub use sessionlog_codec as codec;
 pub use sessionlog_projections as projections;
 pub use store::{
-    CatalogPolicy, ForkedFrom, Owner, SessionKind, SessionRow, Store, StoreOptions, StoreReader, ViewPolicy,
+    CatalogPolicy, Compression, ForkedFrom, Owner, SessionKind, SessionRow, Store, StoreOptions, StoreReader,
+    ViewPolicy,
 };
 
 /// A new id for a session: a UUID of version 7. [`Store::create`] makes one by itself.

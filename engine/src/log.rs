@@ -5,6 +5,7 @@
 //! [`LogReader`]s read it without a lock.
 
 mod commit;
+mod compress;
 mod cursor;
 mod erase;
 mod follow;
@@ -20,12 +21,13 @@ mod scan;
 mod segment;
 mod sync;
 mod tail;
+mod unpacked;
 mod verify;
 
 pub use commit::{Batch, LogWriter, NewRecord, Ticket};
+pub use compress::{Compressed, Packing};
 pub use cursor::Cursor;
 pub use erase::Erasure;
-pub(crate) use erase::erase;
 pub use follow::{FollowLevel, FollowOptions, LogFollower, LogItem, LogPayload, LogRecord};
 pub(crate) use fork::ACTIVE_COPY_MAX;
 pub use fork::{ForkPlan, ForkPoint};

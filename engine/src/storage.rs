@@ -125,6 +125,11 @@ pub trait Storage: Send + Sync + Debug {
         let _ = dir;
         Ok(None)
     }
+    /// How many names the regular file at `path` has; `None` where that can't be known.
+    fn link_count(&self, path: &Path) -> io::Result<Option<u64>> {
+        let _ = path;
+        Ok(None)
+    }
     /// Where `path` is for libraries that open files themselves; `None` if they would not find it there.
     fn native_path(&self, path: &Path) -> Option<PathBuf> {
         let _ = path;

@@ -23,7 +23,7 @@ pub use workspace::{WorkspaceHash, canonical, slug};
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Durability, ForkPoint, LogOptions};
+use crate::log::{Durability, ForkPoint, LogOptions, Packing};
 use crate::session::{
     ForkOptions, NewSession, RecoveryReport, ResumeOptions, Session, SessionReader, SnapshotPolicy,
 };
@@ -55,6 +55,29 @@ pub enum CatalogPolicy {
     Off,
 }
 
+/// Whether sealed segments are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Each of them, once it is worth it: one at the end of a turn at most, the others when the session is closed. Of no effect
+    /// without the feature `compression`.
+    #[default]
+    Sealed,
+    /// The same, by other figures: for tests.
+    With(Packing),
+    /// None. Those that are compressed are read all the same, and stay so.
+    Off,
+}
+
+impl Compression {
+    pub(crate) fn packing(self) -> Option<Packing> {
+        match self {
+            Self::Sealed => Some(Packing::default()),
+            Self::With(packing) => Some(packing),
+            Self::Off => None,
+        }
+    }
+}
+
 /// How a store works.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreOptions {
@@ -72,6 +95,8 @@ pub struct StoreOptions {
     pub catalog: CatalogPolicy,
     /// When a session's folds are kept beside its log, so that opening it reads no history.
     pub snapshots: SnapshotPolicy,
+    /// Whether sealed segments are compressed.
+    pub compression: Compression,
 }
 
 /// What a store and its sessions share.

@@ -39,6 +39,10 @@ use support::tree::{bound, open_with};
 /// Writes a case that does not exist yet.
 type Write = fn(&Path);
 
+/// What version 2 brought.
+#[cfg(feature = "compression")]
+const CASES_2: &[(&str, Write)] = &[("compressed", compressed), ("compressed-damaged", compressed_damaged)];
+
 const CASES: &[(&str, Write)] = &[
     ("every-kind", every_kind),
     ("torn", torn),
@@ -239,6 +243,44 @@ fn damaged(case: &Path) {
     keep(case, &storage, &[&id]);
 }
 
+/// A closed session, its sealed segments compressed in small blocks.
+#[cfg(feature = "compression")]
+fn compressed_session(id: u8) -> (SimStorage, String, LogDir) {
+    use sessionlog::{Compression, Packing};
+    let storage = SimStorage::new();
+    let packing = Packing { block_len: 512, least_saved: 0, least_percent: 0 };
+    let compression = Compression::With(packing);
+    let options = StoreOptions { views: ViewPolicy::Off, compression, ..StoreOptions::default() };
+    let new = NewSession { id: Some(SessionId([id; 16])), ..NewSession::new("kept").model("model-1") };
+    let session = open_with(&storage, options).create("/work/app", new).unwrap();
+    talk(&session);
+    session.append(Message::user("And a long one. ".repeat(200))).unwrap();
+    session.append(Message::user("And a short one.")).unwrap();
+    let (dir, id) = (log_dir(&storage, &session), session.id().to_string());
+    session.close().unwrap();
+    (storage, id, dir)
+}
+
+#[cfg(feature = "compression")]
+fn compressed(case: &Path) {
+    let (storage, id, _) = compressed_session(0xf1);
+    keep(case, &storage, &[&id]);
+}
+
+/// A byte of a block rotted.
+#[cfg(feature = "compression")]
+fn compressed_damaged(case: &Path) {
+    use sessionlog::codec::packed::PackedHead;
+    let (storage, id, dir) = compressed_session(0xf2);
+    storage
+        .corrupt(dir.segment_path(SegmentName(Position(1))), |bytes| {
+            let block = PackedHead::decode(bytes).unwrap().blocks[1].clone();
+            bytes[usize::try_from(block.stored_offset).unwrap() + 10] ^= 0x20;
+        })
+        .unwrap();
+    keep(case, &storage, &[&id]);
+}
+
 /// What this version makes of a case: of each session as a reader, and as its owner on a copy.
 fn outcome(case: &Path) -> Value {
     let storage = load(case);
@@ -265,8 +307,22 @@ fn outcome(case: &Path) -> Value {
 
 #[test]
 fn logs_of_version_1_open_as_they_always_did() {
-    let root = dir("v1");
-    for (name, write) in CASES {
+    open_as_ever("v1", CASES);
+}
+
+#[cfg(feature = "compression")]
+#[test]
+fn logs_of_version_2_open_as_they_always_did() {
+    open_as_ever("v2", CASES_2);
+    let storage = load(&dir("v2").join("compressed"));
+    let is_packed =
+        |path: &&std::path::PathBuf| sessionlog::codec::packed::is_packed(&storage.read_file(path).unwrap());
+    assert!(storage.files().iter().filter(is_packed).count() > 1);
+}
+
+fn open_as_ever(version: &str, cases: &[(&str, Write)]) {
+    let root = dir(version);
+    for (name, write) in cases {
         let case = root.join(name);
         let expected = case.join("expected.json");
         if !case.exists() && std::env::var_os("SESSIONLOG_WRITE_GOLDEN").is_some() {
@@ -287,7 +343,7 @@ fn logs_of_version_1_open_as_they_always_did() {
         assert_eq!(expected, found, "{name}");
     }
     let kept = fs::read_dir(&root).unwrap().count();
-    assert_eq!(kept, CASES.len(), "every directory is a case");
+    assert_eq!(kept, cases.len(), "every directory is a case");
 }
 
 #[test]

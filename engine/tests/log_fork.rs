@@ -517,7 +517,7 @@ fn a_fork_that_fails_leaves_nothing() {
             storage.fail(Fault::any(error).after(nth));
             let done = try_fork(&dir(&storage), ForkPoint::Head, &to, opts);
             if storage.armed_faults() > 0 {
-                assert!(nth > 30);
+                assert!(nth > 20, "{nth}");
                 break;
             }
             let what = format!("call {nth}: {:?}", done.as_ref().err());

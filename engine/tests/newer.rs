@@ -235,13 +235,54 @@ fn a_segment_for_newer_readers_is_unsupported_and_nothing_of_it_is_touched() {
     for nth in 0..segments(&closed()).len() {
         let storage = closed();
         let first = segments(&storage)[nth].file_stem().unwrap().to_str().unwrap().parse().unwrap();
-        version(&storage, nth, 2, 2);
+        // 2 is that of compressed segments.
+        version(&storage, nth, 3, 3);
         let (read, tail) = records(&reader(&storage));
         assert!(matches!(tail, TailState::Newer(_)), "{tail:?}");
         assert!(read.iter().all(|(position, ..)| position.0 < first), "it is read up to there");
         assert_eq!(read.last().map_or(0, |(position, ..)| position.0), first - 1);
         assert!(findings(&storage).contains(&(Severity::Warning, "segment.newer")));
         assert_refused(&storage);
+    }
+}
+
+/// A compressed segment with a method of compression or a use of reserved bytes that does not exist yet.
+#[cfg(feature = "compression")]
+#[test]
+fn a_newer_way_to_compress_is_unsupported_and_nothing_of_it_is_touched() {
+    use sessionlog::{Compression, Packing, StoreOptions};
+    use sessionlog_codec::packed::{PackedHead, head_len};
+
+    let packing = Packing { block_len: 500, least_saved: 0, least_percent: 0 };
+    let storage = closed();
+    let options = StoreOptions { compression: Compression::With(packing), ..StoreOptions::default() };
+    support::tree::open_with(&storage, options).resume(ID).unwrap().0.close().unwrap();
+    let all = segments(&storage);
+    for (nth, path) in all.iter().enumerate().take(all.len() - 1) {
+        let first: u64 = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+        for (at, byte) in [(140, 2), (143, 1)] {
+            let storage = storage.power_cut(sessionlog::storage::CrashMode::KeepAll);
+            let change = |bytes: &mut Vec<u8>| {
+                PackedHead::decode(bytes).unwrap();
+                let (end, len) = (head_len(bytes).unwrap(), bytes.len());
+                for start in [0, len - 16 - end] {
+                    let head = &mut bytes[start..start + end];
+                    head[at] = byte;
+                    let crc = crc32(0, &head[SEGMENT_HEADER_LEN..end - 4]);
+                    head[end - 4..].copy_from_slice(&crc.to_le_bytes());
+                }
+            };
+            storage.corrupt(path, change).unwrap();
+            let (read, tail) = records(&reader(&storage));
+            assert!(matches!(tail, TailState::Newer(_)), "segment {nth}: {tail:?}");
+            assert_eq!(
+                read.last().map_or(0, |(position, ..)| position.0),
+                first - 1,
+                "it is read up to there"
+            );
+            assert!(findings(&storage).contains(&(Severity::Warning, "segment.newer")));
+            assert_refused(&storage);
+        }
     }
 }
 

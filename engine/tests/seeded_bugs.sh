@@ -31,6 +31,9 @@ drop_dir_sync_at_fork      log_fork
 drop_dir_sync_at_rename    log_fork
 drop_dir_sync_at_replace   log_failures log_budget
 drop_dir_sync_of_session   store
+replace_not_synced         log_packed log_failures
+compress_without_read_back log_packed
+skip_block_crc             log_packed
 skip_body_crc              hostile log_exhaustive
 footer_trusted_without_crc hostile log_exhaustive
 skip_chain_check           log_exhaustive

@@ -1,15 +1,18 @@
 //! Commit groups: threads queue their frames, the first of them writes all that wait and syncs once.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use sessionlog_codec::frame::{Body, BodyBuilder};
 use sessionlog_codec::ids::{Epoch, LogId, Position};
 use sessionlog_codec::record::{Envelope, Payload};
 
+use super::compress::{Compressed, Packing, compress};
+use super::erase::{Erasure, erase};
 use super::mark::LogMark;
 use super::sync::{Condvar, Mutex, MutexGuard};
 use super::tail::{Committed, Failure, SyncMode, Tail};
-use super::{Durability, LogDir, LogOptions, Reached, Receipt};
+use super::{Durability, LogDir, LogOptions, Reached, Receipt, SegmentName};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::{to_u64, to_usize};
 
@@ -83,6 +86,8 @@ struct Queue {
     /// The position that the next record gets.
     next: Position,
     durable: Position,
+    /// The segment that is written to.
+    active: SegmentName,
     /// The writing end; a committing thread has it while it writes.
     tail: Option<Tail>,
     /// Why nothing is written any more.
@@ -103,6 +108,10 @@ pub struct LogWriter {
     changed: Condvar,
     log_id: LogId,
     epoch: Epoch,
+    dir: LogDir,
+    /// Whoever puts other bytes in a sealed segment's place has this meanwhile: one thread compresses while another one
+    /// erases, and what was erased must not come back. Holds the position that no segment before is left to be compressed.
+    rewriting: Mutex<Position>,
 }
 
 impl LogWriter {
@@ -117,8 +126,11 @@ impl LogWriter {
     pub(crate) fn new(tail: Tail) -> Self {
         let (log_id, epoch) = (tail.log_id(), tail.epoch());
         let (next, durable) = (tail.next(), tail.durable());
-        let queue = Queue { waiting: Vec::new(), next, durable, tail: Some(tail), closed: None, sleeping: 0 };
-        Self { queue: Mutex::new(queue), changed: Condvar::new(), log_id, epoch }
+        let (active, dir) = (tail.name(), tail.dir().clone());
+        let (waiting, tail) = (Vec::new(), Some(tail));
+        let queue = Queue { waiting, next, durable, active, tail, closed: None, sleeping: 0 };
+        let (queue, rewriting) = (Mutex::new(queue), Mutex::new(Position::START));
+        Self { queue, changed: Condvar::new(), log_id, epoch, dir, rewriting }
     }
 
     /// The log's id.
@@ -271,7 +283,7 @@ impl LogWriter {
             let group = std::mem::take(&mut queue.waiting);
             if group.is_empty() {
                 let sealed = tail.seal_longer_than(len);
-                queue.durable = tail.durable();
+                (queue.durable, queue.active) = (tail.durable(), tail.name());
                 queue.tail = Some(tail);
                 if let Err(Failure::Fatal(error)) = &sealed {
                     queue.closed = Some(error.clone());
@@ -284,6 +296,56 @@ impl LogWriter {
             self.commit(tail, group);
             queue = self.lock();
         }
+    }
+
+    /// Compresses sealed segments that are not yet, the oldest first, of which it reads `most` at most. Takes no lock that an
+    /// append needs. Those that stay plain (shared with a fork, hurt, not getting shorter by enough) are looked at again by
+    /// the next owner.
+    ///
+    /// Durable when it returns: every record is in the one file of its segment or the other at any moment.
+    ///
+    /// # Errors
+    /// `Full` or `Io` if a file can't be written or read back: then it is as it was. `Closed` or `Fenced` if the writer
+    /// failed before: somebody else may own the log.
+    pub fn compress(&self, most: usize, packing: Packing) -> Result<Compressed> {
+        let mut done = self.rewriting.lock().unwrap_or_else(PoisonError::into_inner);
+        let active = {
+            let queue = self.lock();
+            if queue.closed.as_ref().is_some_and(|cause| cause.kind() != ErrorKind::Closed) {
+                queue.check_open()?;
+            }
+            queue.active
+        };
+        let (mut total, mut tried) = (Compressed::default(), 0);
+        if *done >= active.0 {
+            return Ok(total);
+        }
+        for pair in self.dir.list()?.windows(2) {
+            let [(name, _), (next, _)] = pair else { continue };
+            if name.0 < *done || next.0 > active.0 {
+                continue;
+            }
+            if tried >= most {
+                return Ok(total);
+            }
+            if let Some(one) = compress(&self.dir, *name, next.0, packing)? {
+                tried = tried.saturating_add(1);
+                total.segments = total.segments.saturating_add(one.segments);
+                total.before = total.before.saturating_add(one.before);
+                total.after = total.after.saturating_add(one.after);
+            }
+            *done = next.0;
+        }
+        *done = active.0;
+        Ok(total)
+    }
+
+    /// Erases the payloads of the records at `positions` from all segments but the last: see [`erase`](super::erase::erase).
+    pub(crate) fn erase(&self, positions: &BTreeSet<Position>) -> Result<Erasure> {
+        let mut done = self.rewriting.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is written anew is plain.
+        *done = Position::START;
+        erase(&self.dir, positions)
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -319,7 +381,7 @@ impl LogWriter {
         let frames: Vec<&Body> = leading.group.iter().filter_map(|waiting| waiting.frame.as_ref()).collect();
         let committed = tail.commit(&frames, sync);
         let mut queue = self.lock();
-        queue.durable = tail.durable();
+        (queue.durable, queue.active) = (tail.durable(), tail.name());
         // The failure is stored before anybody is woken: a follower must never mistake it for its turn to lead.
         match &committed.failure {
             None => {}

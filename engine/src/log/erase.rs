@@ -2,7 +2,7 @@
 //!
 //! A record whose payload is erased keeps its envelope and the payload's digest, which is what the chain hashes. So an
 //! erasure is provable, and everything else is provably untouched. A segment is replaced as a whole, under its own name:
-//! whoever reads it sees the old one or the new one.
+//! whoever reads it sees the old one or the new one. One that was compressed is plain then, until it is compressed again.
 
 use std::collections::BTreeSet;
 
@@ -15,6 +15,7 @@ use sessionlog_codec::segment::SegmentHeader;
 
 use super::scan::{FrameEnd, Scan, Span};
 use super::segment::{LogDir, SegmentName};
+use super::unpacked::Unpacked;
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::to_u64;
 
@@ -59,7 +60,7 @@ pub(crate) fn erase(dir: &LogDir, positions: &BTreeSet<Position>) -> Result<Eras
 fn without(
     dir: &LogDir,
     name: SegmentName,
-    bytes: &[u8],
+    bytes: &Unpacked,
     positions: &BTreeSet<Position>,
 ) -> Result<(Vec<u8>, u64)> {
     let path = dir.segment_path(name);
@@ -80,7 +81,7 @@ fn without(
         sealed_by: None,
         erased: 0,
     };
-    for span in Scan::new(bytes, &header) {
+    for span in Scan::over(bytes, &header) {
         match span {
             Span::Frame { offset, frame } => {
                 let raw = bytes.get(offset..offset.saturating_add(frame.header().frame_len()));

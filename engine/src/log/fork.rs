@@ -2,7 +2,7 @@
 //!
 //! The two logs share files. A sealed segment that lies wholly before the fork is given a second name; only the segment
 //! that holds the fork position is copied, up to that position, into the fork's first own segment. So a fork writes at
-//! most one segment, however long the history is. Shared files are never written again by anybody: a log is written to
+//! most one segment, however long the history is. A compressed segment is shared as it is. Shared files are never written again by anybody: a log is written to
 //! in its last segment alone, and the last segment of a fork is always its own.
 //!
 //! A fork is built in a directory beside its place, with its first own frame, and gets its name when all of it is durable.
@@ -23,6 +23,7 @@ use super::recovery::{HeaderProblem, SegmentBytes, assess, check_verdict, follow
 use super::scan::{FrameEnd, Scan, Span};
 use super::segment::{LogDir, SegmentName};
 use super::tail::Tail;
+use super::unpacked::Unpacked;
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::to_u64;
 use crate::storage::Access;
@@ -165,7 +166,7 @@ impl<'a> Walk<'a> {
         let header = self.header(name, &bytes)?;
         let mut end = FrameEnd::of_header(&header);
         let mut sealed = None;
-        for span in Scan::new(&bytes, &header) {
+        for span in Scan::over(&bytes, &header) {
             if let Some((offset, frame)) = self.sound(name, span, &end)? {
                 match frame.header().fields.kind {
                     KIND_RECORDS => end = FrameEnd::of_frame(offset, &frame),
@@ -190,7 +191,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Copies the frames of a segment up to the one that ends at `wanted`.
-    fn part(&mut self, name: SegmentName, bytes: &[u8], wanted: Position) -> Result<()> {
+    fn part(&mut self, name: SegmentName, bytes: &Unpacked, wanted: Position) -> Result<()> {
         let header = match self.header(name, bytes) {
             // Nothing but a part of a header: the segment is being created.
             Err(error) if bytes.len() <= SEGMENT_HEADER_LEN && error.kind() == ErrorKind::Corrupt => {
@@ -208,7 +209,7 @@ impl<'a> Walk<'a> {
             ..header.clone()
         };
         let mut end = FrameEnd::of_header(&header);
-        for span in Scan::new(bytes, &header) {
+        for span in Scan::over(bytes, &header) {
             let Some((offset, frame)) = self.sound(name, span, &end)? else { continue };
             let fields = &frame.header().fields;
             if fields.kind == KIND_FOOTER {

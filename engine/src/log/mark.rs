@@ -80,6 +80,7 @@ impl LogReader {
     /// # Errors
     /// `Io` if it can't be told.
     pub fn is_at(&self, mark: &LogMark) -> Result<bool> {
+        // A segment that was compressed since has another one behind it: no frame stands where the last one did.
         let path = self.dir().segment_path(SegmentName(mark.segment));
         let file = match self.dir().storage.open(&path, Access::Read) {
             Ok(file) => file,

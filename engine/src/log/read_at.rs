@@ -7,9 +7,9 @@ use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
 use sessionlog_codec::record::Record;
 use sessionlog_codec::segment::SegmentHeader;
 
-use super::reader::LogReader;
+use super::reader::{LogReader, footer};
 use super::scan::{Scan, Span};
-use super::segment::SegmentName;
+use super::unpacked::SegmentView;
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::{to_u64, to_usize};
 
@@ -21,7 +21,7 @@ impl LogReader {
     pub fn read_at(&self, positions: &[Position], visit: &mut dyn FnMut(Record<'_>)) -> Result<()> {
         let mut found = 0_usize;
         let segments = if positions.is_empty() { Vec::new() } else { self.segments()? };
-        for (index, (name, len)) in segments.iter().enumerate() {
+        for (index, (name, _)) in segments.iter().enumerate() {
             let next = segments.get(index.saturating_add(1)).map(|(next, _)| next.0);
             let first = positions.partition_point(|position| *position < name.0);
             let end = next.map_or(positions.len(), |next| positions.partition_point(|it| *it < next));
@@ -32,9 +32,10 @@ impl LogReader {
                 found = found.saturating_add(1);
                 visit(record);
             };
-            let footer = if next.is_some() { self.footer(*name, *len)? } else { None };
+            let mut view = self.dir().view(*name)?;
+            let footer = if next.is_some() { footer(&mut view)? } else { None };
             match footer {
-                Some((first, entries)) => self.read_stretch(*name, first, &entries, wanted, &mut count)?,
+                Some((first, entries)) => read_stretch(&mut view, first, &entries, wanted, &mut count)?,
                 None => scan_for(&self.dir().read_all(*name)?, wanted, &mut count),
             }
         }
@@ -48,40 +49,37 @@ impl LogReader {
         );
         Err(Error::new(ErrorKind::Corrupt, "log.damaged", message))
     }
+}
 
-    /// Reads the frames of a sealed segment that hold the wanted records, and what lies between them.
-    fn read_stretch(
-        &self,
-        name: SegmentName,
-        first: Position,
-        entries: &[FooterEntry],
-        wanted: &[Position],
-        visit: &mut dyn FnMut(Record<'_>),
-    ) -> Result<()> {
-        let offset_of = |position: &Position| {
-            let nth = to_usize(position.0.saturating_sub(first.0));
-            entries.get(nth).map(|entry| entry.frame_offset)
-        };
-        let mut offsets: Vec<u32> = wanted.iter().filter_map(offset_of).collect();
-        offsets.dedup();
-        let (Some(start), Some(last)) = (offsets.first().copied(), offsets.last().copied()) else {
-            return Ok(());
-        };
-        // Up to the next frame; behind the last one comes the footer, which is left in.
-        let behind = entries.partition_point(|entry| entry.frame_offset <= last);
-        let end = entries.get(behind).map_or(u64::MAX, |entry| entry.frame_offset.into());
-        let path = self.dir().segment_path(name);
-        let header = self.dir().read(name, 0, to_u64(SEGMENT_HEADER_LEN))?;
-        let salt = SegmentHeader::decode(&header).map_err(|e| Error::decode(&path, 0, e))?.salt;
-        let bytes = self.dir().read(name, start.into(), end.saturating_sub(start.into()))?;
-        for offset in offsets {
-            let from = to_usize(u64::from(offset.saturating_sub(start)));
-            let frame = Frame::decode(bytes.get(from..).unwrap_or_default(), salt);
-            let frame = frame.map_err(|error| Error::decode(&path, offset.into(), error))?;
-            give(&frame, wanted, visit);
-        }
-        Ok(())
+/// Reads the frames of a sealed segment that hold the wanted records, and what lies between them.
+fn read_stretch(
+    view: &mut SegmentView,
+    first: Position,
+    entries: &[FooterEntry],
+    wanted: &[Position],
+    visit: &mut dyn FnMut(Record<'_>),
+) -> Result<()> {
+    let offset_of = |position: &Position| {
+        let nth = to_usize(position.0.saturating_sub(first.0));
+        entries.get(nth).map(|entry| entry.frame_offset)
+    };
+    let mut offsets: Vec<u32> = wanted.iter().filter_map(offset_of).collect();
+    offsets.dedup();
+    let (Some(start), Some(last)) = (offsets.first().copied(), offsets.last().copied()) else {
+        return Ok(());
+    };
+    // Up to the next frame; behind the last one comes the footer, which is left in.
+    let behind = entries.partition_point(|entry| entry.frame_offset <= last);
+    let end = entries.get(behind).map_or(u64::MAX, |entry| entry.frame_offset.into());
+    let header = SegmentHeader::decode(&view.read(0, to_u64(SEGMENT_HEADER_LEN))?);
+    let salt = header.map_err(|e| Error::decode(view.path(), 0, e))?.salt;
+    let bytes = view.read(start.into(), end.saturating_sub(start.into()))?;
+    for offset in offsets {
+        let from = to_usize(u64::from(offset.saturating_sub(start)));
+        let frame = Frame::decode(bytes.get(from..).unwrap_or_default(), salt);
+        give(&frame.map_err(|error| Error::decode(view.path(), offset.into(), error))?, wanted, visit);
     }
+    Ok(())
 }
 
 fn scan_for(bytes: &[u8], wanted: &[Position], visit: &mut dyn FnMut(Record<'_>)) {

@@ -11,9 +11,10 @@ use sessionlog_codec::record::Record;
 use sessionlog_codec::segment::SegmentHeader;
 
 use super::mark::LogMark;
-use super::recovery::{Assessment, HeaderProblem, SegmentBytes, TornTail, Verdict, assess, footer_bytes};
+use super::recovery::{Assessment, HeaderProblem, TornTail, Verdict, assess_file};
 use super::scan::{Scan, Span};
 use super::segment::{LogDir, SegmentName};
+use super::unpacked::{SegmentView, Unpacked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::{to_u64, to_usize};
 
@@ -83,7 +84,7 @@ pub struct Indexed {
     pub bytes: u64,
     /// Where the log ends, by the bytes that the index was made from; `None` as for [`LogReader::mark`].
     pub mark: Option<LogMark>,
-    last: Option<(SegmentName, Vec<u8>)>,
+    last: Option<(SegmentName, Unpacked)>,
 }
 
 /// A log, read without a lock. It sees what is in the files at each call; a record that it saw may vanish in a loss of
@@ -146,17 +147,22 @@ impl LogReader {
             let header = self.dir.read(*before, 0, to_u64(SEGMENT_HEADER_LEN))?;
             walk.log_id = SegmentHeader::decode(&header).ok().map(|header| header.log_id);
         }
-        let mut bytes = Vec::new();
+        let mut spare = Vec::new();
         let mut walked = Walked { tail: TailState::Clean, following: None };
         for (index, (name, _)) in segments.iter().enumerate().skip(start).take(count) {
             walk.name = *name;
             walk.note_missing((0, 0), name.0, "the segments before this one are missing");
             walked.following = segments.get(index.saturating_add(1)).map(|(next, _)| *next);
             walked.tail = match walked.following {
-                Some(next) => {
-                    self.dir.read_all_into(*name, &mut bytes)?;
-                    walk.sealed_segment(&bytes, next.0)
-                }
+                Some(next) => match walk.end_of_sealed(&self.dir, next.0)? {
+                    Some(tail) => tail,
+                    None => {
+                        let bytes = self.dir.read_all_into(*name, std::mem::take(&mut spare))?;
+                        let tail = walk.sealed_segment(&bytes, next.0);
+                        spare = bytes.into_bytes();
+                        tail
+                    }
+                },
                 None => match self.last(*name) {
                     Ok((bytes, assessed)) => walk.last_segment(&bytes, assessed),
                     // Removed since the directory was listed: recovery does that to half-created ones alone.
@@ -177,11 +183,11 @@ impl LogReader {
     pub(crate) fn last(
         &self,
         name: SegmentName,
-    ) -> Result<(Vec<u8>, std::result::Result<Assessment, HeaderProblem>)> {
+    ) -> Result<(Unpacked, std::result::Result<Assessment, HeaderProblem>)> {
         let mut seen = None;
         loop {
             let bytes = self.dir.read_all(name)?;
-            let assessed = assess(SegmentBytes { bytes: &bytes, witnessed: Position::START });
+            let assessed = assess_file(&bytes, Position::START);
             let hurt = match &assessed {
                 Ok(Assessment { verdict: Verdict::Damaged(damage), .. }) => Some(damage.offset),
                 // Or a new owner put another file in its place since it was opened.
@@ -205,13 +211,13 @@ impl LogReader {
         let segments = self.segments()?;
         let bytes = segments.iter().fold(0_u64, |sum, (_, len)| sum.saturating_add(*len));
         let mut found = Indexed { bytes, last: None, mark: None };
-        for (index, (name, len)) in segments.iter().enumerate() {
+        for (index, (name, _)) in segments.iter().enumerate() {
             if index.saturating_add(1) == segments.len() {
                 let (bytes, assessed) = self.last(*name)?;
                 index_by_scan(&bytes, readable_end(&assessed), *name, visit);
                 found.mark = assessed.as_ref().ok().and_then(LogMark::of);
                 found.last = Some((*name, bytes));
-            } else if let Some((first, entries)) = self.footer(*name, *len)? {
+            } else if let Some((first, entries)) = footer(&mut self.dir.view(*name)?)? {
                 for (nth, entry) in entries.into_iter().enumerate() {
                     visit(Position(first.0.saturating_add(to_u64(nth))), entry, *name);
                 }
@@ -220,15 +226,6 @@ impl LogReader {
             }
         }
         Ok(found)
-    }
-
-    /// The first position and the entries of a sealed segment; `None` if its footer is missing or hurt.
-    pub(super) fn footer(&self, name: SegmentName, len: u64) -> Result<Option<(Position, Vec<FooterEntry>)>> {
-        let header = self.dir.read(name, 0, to_u64(SEGMENT_HEADER_LEN))?;
-        let Ok(header) = SegmentHeader::decode(&header) else { return Ok(None) };
-        let Some((_, bytes)) = footer_bytes(&self.dir, name, len)? else { return Ok(None) };
-        let entries = Frame::decode(&bytes, header.salt).and_then(|frame| footer::decode(&frame));
-        Ok(entries.ok().map(|entries| (header.first_position, entries)))
     }
 
     /// Gives the records of the one frame at `frame_offset` of a segment to `visit`.
@@ -244,11 +241,12 @@ impl LogReader {
         let path = self.dir.segment_path(name);
         let offset = u64::from(frame_offset);
         let at = |error| Error::decode(&path, offset, error);
-        let segment = self.dir.read(name, 0, to_u64(SEGMENT_HEADER_LEN))?;
+        let mut view = self.dir.view(name)?;
+        let segment = view.read(0, to_u64(SEGMENT_HEADER_LEN))?;
         let salt = SegmentHeader::decode(&segment).map_err(|e| Error::decode(&path, 0, e))?.salt;
-        let header = self.dir.read(name, offset, to_u64(FRAME_HEADER_LEN))?;
+        let header = view.read(offset, to_u64(FRAME_HEADER_LEN))?;
         let header = FrameHeader::decode(&header, salt).map_err(at)?;
-        let bytes = self.dir.read(name, offset, to_u64(header.frame_len()))?;
+        let bytes = view.read(offset, to_u64(header.frame_len()))?;
         let frame = Frame::decode(&bytes, salt).map_err(at)?;
         for record in frame.records() {
             visit(record.clone());
@@ -299,6 +297,19 @@ fn readable_end(assessed: &std::result::Result<Assessment, HeaderProblem>) -> us
     }
 }
 
+/// The first position and the entries of a sealed segment; `None` if its footer is missing or hurt.
+pub(super) fn footer(view: &mut SegmentView) -> Result<Option<(Position, Vec<FooterEntry>)>> {
+    let header = view.read(0, to_u64(SEGMENT_HEADER_LEN))?;
+    let Ok(header) = SegmentHeader::decode(&header) else { return Ok(None) };
+    let bytes = match view.footer() {
+        Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(None),
+        bytes => bytes?,
+    };
+    let Some((_, bytes)) = bytes else { return Ok(None) };
+    let entries = Frame::decode(&bytes, header.salt).and_then(|frame| footer::decode(&frame));
+    Ok(entries.ok().map(|entries| (header.first_position, entries)))
+}
+
 fn index_by_scan(
     bytes: &[u8],
     end: usize,
@@ -330,12 +341,45 @@ struct SegmentRead<'v, 'f> {
 }
 
 impl SegmentRead<'_, '_> {
+    /// Visits the end of a segment that has another one behind it, from position `next` on, where the reading begins in the
+    /// middle of it: what is before that is not read. `None` if its index does not tell where.
+    fn end_of_sealed(&mut self, dir: &LogDir, next: Position) -> Result<Option<TailState>> {
+        if self.from <= self.name.0 || self.from >= next {
+            return Ok(None);
+        }
+        let mut view = dir.view(self.name)?;
+        let header = view.read(0, to_u64(SEGMENT_HEADER_LEN))?;
+        let Ok(header) = SegmentHeader::decode(&header) else { return Ok(None) };
+        let Some((first, entries)) = footer(&mut view)?.filter(|(first, _)| *first == self.name.0) else {
+            return Ok(None);
+        };
+        let entry = self.from.0.checked_sub(first.0).and_then(|nth| entries.get(to_usize(nth)));
+        let Some(offset) = entry.map(|entry| entry.frame_offset) else { return Ok(None) };
+        let bytes = view.range(offset.into(), u64::MAX)?;
+        // An index that is wrong says nothing: the frame says where it belongs.
+        let Ok(frame) = Frame::decode(&bytes, header.salt) else { return Ok(None) };
+        let fields = &frame.header().fields;
+        let is_there = fields.kind == KIND_RECORDS
+            && fields.first_position <= self.from
+            && self.from < fields.next_position();
+        if !is_there || self.misplaced(&header).is_some() {
+            return Ok(None);
+        }
+        self.expected = fields.first_position;
+        let tail = self.walk(&header, Scan::from(&bytes, &header, fields), Some(next), usize::MAX);
+        if !matches!(tail, TailState::Newer(_)) {
+            let end = (to_usize(view.len()), 0);
+            self.note_missing(end, next, "the segments behind this one are missing");
+        }
+        Ok(Some(tail))
+    }
+
     /// A segment that has another one behind it, from position `next` on: every bad byte is damage.
-    fn sealed_segment(&mut self, bytes: &[u8], next: Position) -> TailState {
+    fn sealed_segment(&mut self, bytes: &Unpacked, next: Position) -> TailState {
         let whole = (0, bytes.len());
         let tail = match SegmentHeader::decode(bytes) {
             Ok(header) => match self.misplaced(&header) {
-                None => self.walk(bytes, &header, Some(next), usize::MAX),
+                None => self.walk(&header, Scan::over(bytes, &header), Some(next), usize::MAX),
                 Some(why) => self.lost(whole, Some(next), &why),
             },
             Err(error) if error.kind() == DecodeErrorKind::Unsupported => TailState::Newer(error.to_string()),
@@ -350,7 +394,7 @@ impl SegmentRead<'_, '_> {
     /// At the end of a log, bad bytes may be an append under way.
     fn last_segment(
         &mut self,
-        bytes: &[u8],
+        bytes: &Unpacked,
         assessed: std::result::Result<Assessment, HeaderProblem>,
     ) -> TailState {
         let end = readable_end(&assessed);
@@ -359,7 +403,7 @@ impl SegmentRead<'_, '_> {
                 if let Some(why) = self.misplaced(&header) {
                     return self.lost((0, bytes.len()), None, &why);
                 }
-                let tail = self.walk(bytes, &header, None, end);
+                let tail = self.walk(&header, Scan::over(bytes, &header), None, end);
                 if let Verdict::TornTail(torn) = verdict { TailState::Torn(torn) } else { tail }
             }
             Err(HeaderProblem::HalfCreated) => TailState::HalfCreated,
@@ -385,15 +429,15 @@ impl SegmentRead<'_, '_> {
     /// Visits the records of a segment up to `end` bytes. `next` is where the next segment starts, if there is one.
     fn walk(
         &mut self,
-        bytes: &[u8],
         header: &SegmentHeader,
+        scan: Scan<'_>,
         next: Option<Position>,
         end: usize,
     ) -> TailState {
         let mut tail = TailState::Clean;
         let mut hurt: Option<(usize, usize, String)> = None;
         self.give(Found::Segment { name: self.name, header });
-        for span in Scan::new(bytes, header).take_while(|span| span.offset() < end) {
+        for span in scan.take_while(|span| span.offset() < end) {
             match span {
                 Span::Frame { offset, frame } | Span::OutOfOrder { offset, frame, .. } => {
                     let (at, len, why) = hurt.take().unwrap_or((offset, 0, "records are missing".to_owned()));

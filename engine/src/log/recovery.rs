@@ -7,13 +7,13 @@
 //! A torn tail is told from damage by what later frames say was durable (`synced`): bad bytes are a torn tail if
 //! nothing proves that they were ever acknowledged, and damage if something does.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sessionlog_codec::DecodeError;
 use sessionlog_codec::DecodeErrorKind;
 use sessionlog_codec::chain;
-use sessionlog_codec::footer::{self, FooterEntry, LOCATOR_LEN};
+use sessionlog_codec::footer::{FooterEntry, LOCATOR_LEN};
 use sessionlog_codec::frame::{Frame, KIND_FOOTER, KIND_RECORDS};
 use sessionlog_codec::ids::{Digest, Epoch, Position};
 use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
@@ -24,6 +24,7 @@ use super::commit::LogWriter;
 use super::scan::{FrameEnd, Scan, Span};
 use super::segment::{LogDir, SegmentName};
 use super::tail::Tail;
+use super::unpacked::{HurtBlock, SegmentView, Unpacked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::{to_u64, to_usize};
 use crate::storage::{Access, StorageFile};
@@ -126,13 +127,25 @@ pub enum HeaderProblem {
 /// # Errors
 /// [`HeaderProblem`] if it has no readable header.
 pub fn assess(segment: SegmentBytes<'_>) -> std::result::Result<Assessment, HeaderProblem> {
+    judge(segment, &[])
+}
+
+/// As [`assess`], of a segment's file whatever its layout.
+pub(super) fn assess_file(
+    bytes: &Unpacked,
+    witnessed: Position,
+) -> std::result::Result<Assessment, HeaderProblem> {
+    judge(SegmentBytes { bytes, witnessed: witnessed.max(bytes.witnessed()) }, bytes.hurt())
+}
+
+fn judge(segment: SegmentBytes<'_>, hurt: &[HurtBlock]) -> std::result::Result<Assessment, HeaderProblem> {
     let header = SegmentHeader::decode(segment.bytes).map_err(|error| {
         let header_only = segment.bytes.len() <= SEGMENT_HEADER_LEN;
         let half_created = header_only && error.kind() == DecodeErrorKind::Corrupt;
         if half_created { HeaderProblem::HalfCreated } else { HeaderProblem::Unreadable(error) }
     })?;
     let mut walk = Walk::new(&header, segment.witnessed);
-    for span in Scan::new(segment.bytes, &header) {
+    for span in Scan::new(segment.bytes, &header).with_hurt(hurt) {
         walk.step(span);
     }
     let verdict = walk.verdict(segment.bytes);
@@ -296,7 +309,7 @@ pub struct Recovering {
     dir: LogDir,
     options: LogOptions,
     name: SegmentName,
-    bytes: Vec<u8>,
+    bytes: Unpacked,
     assessment: Assessment,
     half_created: Option<SegmentName>,
 }
@@ -316,7 +329,7 @@ impl Recovering {
             };
             let path = dir.segment_path(name);
             let bytes = dir.read_all(name)?;
-            match assess(SegmentBytes { bytes: &bytes, witnessed }) {
+            match assess_file(&bytes, witnessed) {
                 Ok(assessment) => {
                     check_verdict(&path, &assessment.verdict)?;
                     check_links(&dir, &segments, &assessment.header)?;
@@ -392,7 +405,7 @@ impl Recovering {
 fn made_durable(
     dir: &LogDir,
     name: SegmentName,
-    bytes: &[u8],
+    bytes: &Unpacked,
     assessment: &Assessment,
 ) -> Result<(Arc<dyn StorageFile>, u64)> {
     let end = assessment.end.offset;
@@ -414,8 +427,8 @@ fn made_durable(
     dir.replace(name, whole)?;
     // An owner that lives on, against all locks, has this file open. It looks behind its own last frame before it writes,
     // and at the file's beginning before it acknowledges: it may have looked, and not yet written. A sealed file takes no
-    // frames, and may be a fork's too.
-    if assessment.state == SegmentState::Active {
+    // frames, and may be a fork's too; one that is compressed was sealed.
+    if assessment.state == SegmentState::Active && !bytes.is_packed() {
         for offset in [0, to_u64(end)] {
             old.write_at(&REPLACED, offset).map_err(|e| Error::io("fencing", &path, e))?;
         }
@@ -432,7 +445,7 @@ const REPLACED: [u8; 8] = *b"replaced";
 pub(crate) fn remove_unfinished(dir: &LogDir) -> Result<bool> {
     let [(name, _)] = dir.list()?[..] else { return Ok(false) };
     let bytes = dir.read_all(name)?;
-    match assess(SegmentBytes { bytes: &bytes, witnessed: Position::START }) {
+    match assess_file(&bytes, Position::START) {
         Err(HeaderProblem::HalfCreated) => {}
         Ok(found) if found.header.segment_no.0 == 0 && found.last() == Position::START => match found.verdict
         {
@@ -454,7 +467,7 @@ pub(super) fn no_log(dir: &LogDir) -> Error {
     Error::new(ErrorKind::NotFound, "log.missing", message)
 }
 
-pub(super) fn check_verdict(path: &std::path::Path, verdict: &Verdict) -> Result<()> {
+pub(super) fn check_verdict(path: &Path, verdict: &Verdict) -> Result<()> {
     match verdict {
         Verdict::Clean | Verdict::TornTail(_) => Ok(()),
         Verdict::Damaged(damage) => {
@@ -469,7 +482,7 @@ pub(super) fn check_verdict(path: &std::path::Path, verdict: &Verdict) -> Result
     }
 }
 
-fn half_created_twice(path: &std::path::Path) -> Error {
+fn half_created_twice(path: &Path) -> Error {
     let message = format!("{} and the segment after it have no readable header", path.display());
     Error::new(ErrorKind::Corrupt, "log.damaged", message)
 }
@@ -478,11 +491,12 @@ fn half_created_twice(path: &std::path::Path) -> Error {
 fn check_links(dir: &LogDir, segments: &[(SegmentName, u64)], last: &SegmentHeader) -> Result<()> {
     let mut headers = Vec::with_capacity(segments.len());
     let (_, before) = segments.split_last().unwrap_or((&(SegmentName(Position::START), 0), &[]));
-    for (name, len) in before {
-        let bytes = dir.read(*name, 0, to_u64(SEGMENT_HEADER_LEN))?;
-        let header =
-            SegmentHeader::decode(&bytes).map_err(|e| Error::decode(&dir.segment_path(*name), 0, e))?;
-        let end = sealed_end(dir, *name, *len, header.salt)?;
+    for (name, _) in before {
+        let path = dir.segment_path(*name);
+        let mut view = dir.view(*name)?;
+        let bytes = view.read(0, to_u64(SEGMENT_HEADER_LEN))?;
+        let header = SegmentHeader::decode(&bytes).map_err(|e| Error::decode(&path, 0, e))?;
+        let end = sealed_end(&mut view, &path, header.salt)?;
         headers.push((*name, header, Some(end)));
     }
     if let Some((name, _)) = segments.last() {
@@ -537,28 +551,17 @@ pub(super) fn follows(
 }
 
 /// The position and chain hash after a sealed segment, from its footer.
-fn sealed_end(dir: &LogDir, name: SegmentName, len: u64, salt: u32) -> Result<(Position, Digest)> {
-    let path = dir.segment_path(name);
+fn sealed_end(view: &mut SegmentView, path: &Path, salt: u32) -> Result<(Position, Digest)> {
     let not_sealed = || {
         let message = format!("{} has a segment after it but no footer: its end is missing", path.display());
         Error::new(ErrorKind::Corrupt, "log.damaged", message)
     };
-    let (offset, bytes) = footer_bytes(dir, name, len)?.ok_or_else(not_sealed)?;
-    let frame = Frame::decode(&bytes, salt).map_err(|e| Error::decode(&path, offset, e))?;
+    let (offset, bytes) = view.footer()?.ok_or_else(not_sealed)?;
+    let frame = Frame::decode(&bytes, salt).map_err(|e| Error::decode(path, offset, e))?;
     if frame.header().fields.kind != KIND_FOOTER {
         return Err(not_sealed());
     }
     Ok((frame.header().fields.first_position, frame.header().chain))
-}
-
-/// Where a segment's footer starts, and its bytes; `None` if it does not end in one.
-pub(crate) fn footer_bytes(dir: &LogDir, name: SegmentName, len: u64) -> Result<Option<(u64, Vec<u8>)>> {
-    let Some(locator_at) = len.checked_sub(to_u64(LOCATOR_LEN)) else { return Ok(None) };
-    let Some(footer_len) = footer::locate(&dir.read(name, locator_at, to_u64(LOCATOR_LEN))?) else {
-        return Ok(None);
-    };
-    let Some(offset) = locator_at.checked_sub(to_u64(footer_len)) else { return Ok(None) };
-    Ok(Some((offset, dir.read(name, offset, to_u64(footer_len))?)))
 }
 
 /// Copies a torn tail into the quarantine, durably, under a name that is not taken yet.

@@ -20,6 +20,7 @@ pub(crate) use layout::{Item, Layout, Link};
 
 use self::find::{Pieces, describe, find, implied_salt, unused};
 use super::segment::{LogDir, SegmentName};
+use super::unpacked::Unpacked;
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::to_u64;
 use crate::storage::EntryKind;
@@ -98,7 +99,11 @@ pub struct LeftOut {
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentFile {
     pub(crate) name: SegmentName,
+    /// Of the segment: the file is shorter if it is compressed.
     pub(crate) len: usize,
+    pub(crate) stored_len: u64,
+    /// A position that the file itself proves to have been durable.
+    pub(crate) witnessed: Position,
     pub(crate) header: Option<SegmentHeader>,
     /// What is wrong with the header.
     pub(crate) header_error: Option<String>,
@@ -178,7 +183,7 @@ pub(crate) fn survey(dir: &LogDir, read: &mut dyn FnMut(u64)) -> Result<Survey> 
     for name in names {
         let bytes = dir.read_all(name)?;
         survey.file(name, &bytes)?;
-        read(to_u64(bytes.len()));
+        read(bytes.stored_len());
     }
     survey.files.sort_by_key(|file| file.name);
     // The last file of several, without a whole header: the one case in which that is no damage.
@@ -207,7 +212,7 @@ impl Survey {
         self.left_out.push(LeftOut { file, why: why.into() });
     }
 
-    fn file(&mut self, name: SegmentName, bytes: &[u8]) -> Result<()> {
+    fn file(&mut self, name: SegmentName, bytes: &Unpacked) -> Result<()> {
         let (header, header_error) = match SegmentHeader::decode(bytes) {
             Ok(header) => (Some(header), None),
             Err(error) if error.kind() == DecodeErrorKind::Unsupported => {
@@ -224,6 +229,8 @@ impl Survey {
             self.files.push(SegmentFile {
                 name,
                 len: bytes.len(),
+                stored_len: bytes.stored_len(),
+                witnessed: bytes.witnessed(),
                 header,
                 header_error,
                 salt: 0,
@@ -237,9 +244,23 @@ impl Survey {
         if let Some((offset, error)) = pieces.newer {
             return Err(Error::decode(&self.dir.segment_path(name), to_u64(offset), error));
         }
-        let holes = holes(bytes, start, salt, &pieces);
-        let len = bytes.len();
-        self.files.push(SegmentFile { name, len, header, header_error, salt, pieces, holes });
+        let mut holes = holes(bytes, start, salt, &pieces);
+        for hole in &mut holes {
+            let range = hole.offset..hole.offset.saturating_add(hole.len);
+            hole.found = bytes.explain(&range, std::mem::take(&mut hole.found));
+        }
+        let (len, stored_len, witnessed) = (bytes.len(), bytes.stored_len(), bytes.witnessed());
+        self.files.push(SegmentFile {
+            name,
+            len,
+            stored_len,
+            witnessed,
+            header,
+            header_error,
+            salt,
+            pieces,
+            holes,
+        });
         Ok(())
     }
 

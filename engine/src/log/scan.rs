@@ -1,12 +1,13 @@
 //! Walks over a segment's bytes, frame by frame, past damage: the one walk that recovery, reading and verification share.
 
 use sessionlog_codec::footer::{self, LOCATOR_LEN};
-use sessionlog_codec::frame::{FRAME_MAGIC, Frame, FrameHeader, KIND_FOOTER};
+use sessionlog_codec::frame::{FRAME_MAGIC, Frame, FrameFields, FrameHeader, KIND_FOOTER};
 use sessionlog_codec::ids::{Digest, Epoch, Position};
 use sessionlog_codec::limits::{FRAME_ALIGNMENT, FRAME_HEADER_LEN, RECORD_HEADER_LEN, SEGMENT_HEADER_LEN};
 use sessionlog_codec::segment::SegmentHeader;
 use sessionlog_codec::{DecodeError, DecodeErrorKind};
 
+use super::unpacked::{HurtBlock, Unpacked, explain};
 use crate::num::to_u64;
 
 /// What stands at a place of a segment.
@@ -56,7 +57,12 @@ impl From<DecodeError> for NoFrame {
 /// [`Span::Newer`].
 pub(crate) struct Scan<'a> {
     bytes: &'a [u8],
+    /// Where `bytes` start in the segment.
+    base: usize,
+    /// What of them is not what was written, and why.
+    hurt: &'a [HurtBlock],
     salt: u32,
+    /// The place in the segment.
     at: usize,
     expected: Position,
     epoch: Epoch,
@@ -68,6 +74,8 @@ impl<'a> Scan<'a> {
     pub(crate) fn new(bytes: &'a [u8], header: &SegmentHeader) -> Self {
         Self {
             bytes,
+            base: 0,
+            hurt: &[],
             salt: header.salt,
             at: SEGMENT_HEADER_LEN,
             expected: header.first_position,
@@ -76,8 +84,32 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// Says of bad bytes that are in a hurt block what is wrong with that.
+    pub(crate) fn with_hurt(self, hurt: &'a [HurtBlock]) -> Self {
+        Self { hurt, ..self }
+    }
+
+    /// The same, of a segment's file whatever its layout.
+    pub(crate) fn over(bytes: &'a Unpacked, header: &SegmentHeader) -> Self {
+        Self { base: bytes.base(), hurt: bytes.hurt(), ..Self::new(bytes, header) }
+    }
+
+    /// A walk over the end of a segment, which begins with a frame of these fields.
+    pub(crate) fn from(bytes: &'a Unpacked, header: &SegmentHeader, first: &FrameFields) -> Self {
+        let (expected, epoch) = (first.first_position, first.epoch);
+        Self { at: bytes.base(), expected, epoch, ..Self::over(bytes, header) }
+    }
+
+    fn bytes_from(&self, at: usize) -> &'a [u8] {
+        at.checked_sub(self.base).and_then(|at| self.bytes.get(at..)).unwrap_or_default()
+    }
+
     fn rest(&self) -> &'a [u8] {
-        self.bytes.get(self.at..).unwrap_or_default()
+        self.bytes_from(self.at)
+    }
+
+    fn end(&self) -> usize {
+        self.base.saturating_add(self.bytes.len())
     }
 
     /// The frame at the start of `bytes`, if a whole one that can belong here stands there.
@@ -100,13 +132,14 @@ impl<'a> Scan<'a> {
     /// The next offset behind `self.at` at which a whole frame stands that can belong here.
     fn resync(&self) -> usize {
         let mut at = self.at.saturating_add(FRAME_ALIGNMENT);
-        while let Some(rest) = self.bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        while at < self.end() {
+            let rest = self.bytes_from(at);
             if rest.starts_with(&FRAME_MAGIC) && self.may_follow(rest, at) {
                 return at;
             }
             at = at.saturating_add(FRAME_ALIGNMENT);
         }
-        self.bytes.len()
+        self.end()
     }
 
     /// Whether a frame found behind bad bytes can belong there: not an older one, of no older ownership, and not further
@@ -127,7 +160,8 @@ impl<'a> Scan<'a> {
     fn bad(&mut self, error: String) -> Span<'a> {
         let offset = self.at;
         self.at = self.resync();
-        self.done = self.at >= self.bytes.len();
+        self.done = self.at >= self.end();
+        let error = explain(self.hurt, &(offset..self.at), error);
         Span::Bad { offset, len: self.at.saturating_sub(offset), error }
     }
 

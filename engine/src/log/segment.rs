@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use sessionlog_codec::ids::Position;
 
+use super::unpacked::{SegmentView, Unpacked};
 use crate::error::{Error, ErrorKind, Result};
-use crate::num::{to_u64, to_usize};
 use crate::storage::{Access, EntryKind, Storage, StorageFile};
 
 const SUFFIX: &str = ".seg";
@@ -54,7 +54,7 @@ impl LogDir {
         self.segments.join(name.to_string())
     }
 
-    /// The segments that exist, in order, with their lengths. Files of other names are left alone; but what has the name
+    /// The segments that exist, in order, with the lengths of their files: a compressed segment is longer. Files of other names are left alone; but what has the name
     /// of a segment and is no file (a link, say) is not taken for a missing one.
     pub(crate) fn list(&self) -> Result<Vec<(SegmentName, u64)>> {
         let entries =
@@ -77,28 +77,27 @@ impl LogDir {
         self.storage.open(&path, access).map_err(|e| Error::io("opening", &path, e))
     }
 
-    /// The bytes of a segment from `offset` on, at most `len` of them.
+    /// A segment's file, to read several parts of the segment.
+    pub(crate) fn view(&self, name: SegmentName) -> Result<SegmentView> {
+        SegmentView::open(self.segment_path(name), self.open(name, Access::Read)?)
+    }
+
+    /// The bytes of a segment from `offset` on, at most `len` of them, whether its file is compressed or not.
+    ///
+    /// # Errors
+    /// `Corrupt` if they are in a hurt block of a compressed file.
     pub(crate) fn read(&self, name: SegmentName, offset: u64, len: u64) -> Result<Vec<u8>> {
-        let file = self.open(name, Access::Read)?;
-        let mut bytes = Vec::new();
-        read_range(&*file, &self.segment_path(name), (offset, len), &mut bytes)?;
-        Ok(bytes)
+        self.view(name)?.read(offset, len)
     }
 
-    /// All bytes of a segment.
-    pub(crate) fn read_all(&self, name: SegmentName) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.read_all_into(name, &mut bytes)?;
-        Ok(bytes)
+    /// All bytes of a segment, whether its file is compressed or not.
+    pub(crate) fn read_all(&self, name: SegmentName) -> Result<Unpacked> {
+        self.read_all_into(name, Vec::new())
     }
 
-    /// The same, in place of what `bytes` held. Whoever reads many segments gives the same memory each time: fresh memory
-    /// costs a page fault for each page that is read into it.
-    pub(crate) fn read_all_into(&self, name: SegmentName, bytes: &mut Vec<u8>) -> Result<()> {
-        let file = self.open(name, Access::Read)?;
-        let path = self.segment_path(name);
-        let len = file.len().map_err(|e| Error::io("measuring", &path, e))?;
-        read_range(&*file, &path, (0, len), bytes)
+    /// The same, into the memory of `spare` where that can be: for whoever reads many segments.
+    pub(crate) fn read_all_into(&self, name: SegmentName, spare: Vec<u8>) -> Result<Unpacked> {
+        SegmentView::whole(self.segment_path(name), self.open(name, Access::Read)?, spare)
     }
 }
 
@@ -106,6 +105,17 @@ impl LogDir {
     /// Puts new bytes in a segment's place: whoever reads it sees the old ones or the new ones. Durable when it returns,
     /// with every name of the directory. After an error the old ones are there, or the new ones.
     pub(crate) fn replace(&self, name: SegmentName, bytes: &[u8]) -> Result<()> {
+        self.replace_checked(name, bytes, &mut |_| Ok(()))
+    }
+
+    /// As [`replace`](Self::replace), if `check` has nothing against it: it is given the path of the new file, which is synced
+    /// and has not taken the old one's name yet.
+    pub(crate) fn replace_checked(
+        &self,
+        name: SegmentName,
+        bytes: &[u8],
+        check: &mut dyn FnMut(&Path) -> Result<()>,
+    ) -> Result<()> {
         self.remove_leftovers()?;
         let (storage, path) = (&self.storage, self.segment_path(name));
         let beside = self.segments.join(format!("{name}{REPLACEMENT}"));
@@ -113,7 +123,14 @@ impl LogDir {
         let written = file
             .write_at(bytes, 0)
             .map_err(|e| Error::io("writing", &beside, e))
-            .and_then(|()| file.sync_all().map_err(|e| Error::sync(&beside, e)))
+            .and_then(|()| {
+                #[cfg(feature = "seeded-bugs")]
+                if sessionlog_codec::seeded::is("replace_not_synced") {
+                    return Ok(());
+                }
+                file.sync_all().map_err(|e| Error::sync(&beside, e))
+            })
+            .and_then(|()| check(&beside))
             .and_then(|()| storage.rename(&beside, &path).map_err(|e| Error::io("renaming", &beside, e)));
         if let Err(error) = written {
             // Its space is given back; if that fails too, the next replacement does it.
@@ -142,27 +159,6 @@ impl LogDir {
         }
         Ok(())
     }
-}
-
-/// The bytes from `offset` on, at most `len` of them, in place of what `bytes` held.
-fn read_range(
-    file: &dyn StorageFile,
-    path: &Path,
-    (offset, len): (u64, u64),
-    bytes: &mut Vec<u8>,
-) -> Result<()> {
-    let file_len = file.len().map_err(|e| Error::io("measuring", path, e))?;
-    let len = len.min(file_len.saturating_sub(offset));
-    bytes.resize(to_usize(len), 0);
-    #[cfg(feature = "seeded-bugs")]
-    if sessionlog_codec::seeded::is("eio_is_the_end") && file.read_at(bytes, offset).is_err() {
-        bytes.clear();
-        return Ok(());
-    }
-    let read = file.read_at(bytes, offset).map_err(|e| Error::io("reading", path, e))?;
-    bytes.truncate(read);
-    debug_assert!(to_u64(bytes.len()) <= len, "a read gives no more than was asked for");
-    Ok(())
 }
 
 #[cfg(test)]

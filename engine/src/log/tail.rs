@@ -183,6 +183,15 @@ impl Tail {
         self.epoch
     }
 
+    pub(crate) fn dir(&self) -> &LogDir {
+        &self.dir
+    }
+
+    /// The segment that is written to.
+    pub(crate) fn name(&self) -> SegmentName {
+        SegmentName(self.header.first_position)
+    }
+
     pub(crate) fn log_id(&self) -> LogId {
         self.header.log_id
     }

@@ -9,9 +9,10 @@ use sessionlog_codec::segment::SegmentHeader;
 use sessionlog_codec::{DecodeError, DecodeErrorKind};
 
 use super::reader::LogReader;
-use super::recovery::{HeaderProblem, SegmentBytes, Verdict, assess, is_first};
+use super::recovery::{HeaderProblem, Verdict, assess_file, is_first};
 use super::scan::{Scan, Span};
 use super::segment::SegmentName;
+use super::unpacked::Unpacked;
 use crate::error::Result;
 use crate::num::to_u64;
 
@@ -60,6 +61,8 @@ pub struct LogVerification {
     pub records: u64,
     /// Bytes of all segment files.
     pub bytes: u64,
+    /// Bytes of all segments: more, where some are compressed.
+    pub unpacked_bytes: u64,
     /// The last record's position.
     pub last: Position,
     /// The last frame's chain hash.
@@ -83,22 +86,24 @@ impl LogReader {
         if let Some((name, _)) = segments.last().copied() {
             let (bytes, assessed) = self.last(name)?;
             if assessed.err() == Some(HeaderProblem::HalfCreated) {
-                half_created = Some((name, to_u64(bytes.len())));
+                half_created = Some((name, bytes));
                 segments.pop();
             }
         }
         for (index, (name, _)) in segments.iter().enumerate() {
             let is_last = index.saturating_add(1) == segments.len();
             let bytes = if is_last { self.last(*name)?.0 } else { self.dir().read_all(*name)? };
-            check.count(to_u64(bytes.len()));
+            check.count(&bytes);
+            check.file(*name, &bytes);
             // As recovery sees it: all before a segment was durable when it was created.
-            let witnessed = half_created.map_or(0, |(SegmentName(next), _)| next.0.saturating_sub(1));
+            let next = half_created.as_ref().map(|(SegmentName(next), _)| next.0);
+            let witnessed = next.map_or(0, |next| next.saturating_sub(1));
             let place = if is_last { Place::Last(Position(witnessed)) } else { Place::Earlier };
             check.segment(*name, &bytes, place);
         }
-        if let Some((name, len)) = half_created {
-            check.count(len);
-            check.half_created(name, len, segments.is_empty());
+        if let Some((name, bytes)) = half_created {
+            check.count(&bytes);
+            check.half_created(name, to_u64(bytes.len()), segments.is_empty());
         }
         Ok(check.result)
     }
@@ -154,7 +159,14 @@ impl Check<'_> {
         }
     }
 
-    fn segment(&mut self, name: SegmentName, bytes: &[u8], place: Place) {
+    /// What is wrong with a compressed file whose segment is whole all the same.
+    fn file(&mut self, name: SegmentName, bytes: &Unpacked) {
+        for text in bytes.notes() {
+            self.find(Severity::Warning, "segment.head", name, (0, bytes.stored_len()), text.clone());
+        }
+    }
+
+    fn segment(&mut self, name: SegmentName, bytes: &Unpacked, place: Place) {
         let whole = (0, to_u64(bytes.len()));
         let header = match SegmentHeader::decode(bytes) {
             Ok(header) => header,
@@ -176,9 +188,11 @@ impl Check<'_> {
         self.frames(name, bytes, &header, place, torn_at);
     }
 
-    fn count(&mut self, bytes: u64) {
-        self.result.segments = self.result.segments.saturating_add(1);
-        self.result.bytes = self.result.bytes.saturating_add(bytes);
+    fn count(&mut self, bytes: &Unpacked) {
+        let result = &mut self.result;
+        result.segments = result.segments.saturating_add(1);
+        result.bytes = result.bytes.saturating_add(bytes.stored_len());
+        result.unpacked_bytes = result.unpacked_bytes.saturating_add(to_u64(bytes.len()));
     }
 
     fn half_created(&mut self, name: SegmentName, len: u64, is_first: bool) {
@@ -232,8 +246,8 @@ impl Check<'_> {
     }
 
     /// Reports a torn tail, and where it starts.
-    fn check_tail(&mut self, name: SegmentName, bytes: &[u8], witnessed: Position) -> Option<usize> {
-        let assessment = assess(SegmentBytes { bytes, witnessed }).ok()?;
+    fn check_tail(&mut self, name: SegmentName, bytes: &Unpacked, witnessed: Position) -> Option<usize> {
+        let assessment = assess_file(bytes, witnessed).ok()?;
         if assessment.last() == Position::START
             && matches!(assessment.verdict, Verdict::Clean | Verdict::TornTail(_))
         {
@@ -253,7 +267,7 @@ impl Check<'_> {
     fn frames(
         &mut self,
         name: SegmentName,
-        bytes: &[u8],
+        bytes: &Unpacked,
         header: &SegmentHeader,
         place: Place,
         torn_at: Option<usize>,
@@ -264,7 +278,7 @@ impl Check<'_> {
         let mut entries = Vec::new();
         let mut sealed = false;
         let end = torn_at.unwrap_or(usize::MAX);
-        for span in Scan::new(bytes, header).take_while(|span| span.offset() < end) {
+        for span in Scan::over(bytes, header).take_while(|span| span.offset() < end) {
             match span {
                 Span::Bad { offset, len, error } => {
                     let text = format!("{len} bytes are hurt: {error}");
@@ -285,6 +299,7 @@ impl Check<'_> {
             }
         }
         if let Place::Last(witnessed) = place
+            && let witnessed = witnessed.max(bytes.witnessed())
             && witnessed >= next
         {
             let text = format!("positions {next} to {witnessed} are missing at its end");

@@ -248,7 +248,8 @@ impl Session {
         })
     }
 
-    /// Ends the open turn and brings the views up to date.
+    /// Ends the open turn and brings the views up to date. A sealed segment may be compressed besides: see
+    /// [`Compression`](crate::Compression).
     ///
     /// Durable when it returns, in every durability but `Buffered`: the turn and all before it.
     ///
@@ -265,6 +266,7 @@ impl Session {
         let receipt = self.commit(&mut state, vec![event], self.at_a_boundary())?.wait(self, state)?;
         self.refresh_views()?;
         self.keep_snapshot(Moment::TurnEnd);
+        self.compress(1);
         Ok(receipt)
     }
 

@@ -16,7 +16,7 @@ use sessionlog_projections::delegation::NotDeletable;
 use super::Session;
 use super::state::Freshness;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Durability, Erasure, LogReader, ReadItem, erase};
+use crate::log::{Durability, Erasure, LogReader, ReadItem};
 
 /// A deletion of a child: what it takes along.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,11 +128,10 @@ impl Session {
     }
 
     fn erase(&self, positions: &BTreeSet<Position>) -> Result<Erasure> {
-        let dir = self.place.log_dir(&self.store.home.storage);
         // What is to be erased must not be in the segment that is written to.
         self.writer.seal_longer_than(0)?;
         self.snapshots().discard()?;
-        let erased = erase(&dir, positions);
+        let erased = self.writer.erase(positions);
         let mut state = self.lock_state();
         // The folds hold what the log does not any more, and so may a snapshot that was taken meanwhile.
         state.freshness = Freshness::Stale;

@@ -217,7 +217,22 @@ impl Session {
         self.refresh_views_at_close()?;
         self.keep_snapshot(Moment::Close);
         self.writer.close()?;
+        self.compress(usize::MAX);
         Ok(receipt)
+    }
+
+    /// Compresses sealed segments, at most so many. Nothing depends on it: what fails is tried again by the next owner.
+    pub(super) fn compress(&self, most: usize) {
+        let Some(packing) = self.store.options.compression.packing() else { return };
+        match self.writer.compress(most, packing) {
+            Ok(done) if done.segments > 0 => {
+                tracing::debug!(session = %self.place.id, ?done, "sealed segments were compressed");
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(session = %self.place.id, %error, "a sealed segment could not be compressed");
+            }
+        }
     }
 }
 

@@ -92,6 +92,10 @@ impl Storage for OsStorage {
         }
     }
 
+    fn link_count(&self, path: &Path) -> io::Result<Option<u64>> {
+        Ok(platform::link_count(&path.symlink_metadata()?))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }
@@ -258,7 +262,7 @@ fn advance(offset: u64, done: usize) -> io::Result<u64> {
 mod platform {
     use std::fs::{DirBuilder, File, FileType, OpenOptions};
     use std::io;
-    use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt};
+    use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
     use std::path::Path;
 
     #[cfg(target_os = "linux")]
@@ -311,6 +315,10 @@ mod platform {
         builder.mode(0o700);
     }
 
+    pub(super) fn link_count(metadata: &std::fs::Metadata) -> Option<u64> {
+        Some(metadata.nlink())
+    }
+
     pub(super) fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         file.read_at(buf, offset)
     }
@@ -356,6 +364,10 @@ mod platform {
     pub(super) fn private_file(_options: &mut OpenOptions) {}
 
     pub(super) fn private_dir(_builder: &mut DirBuilder) {}
+
+    pub(super) fn link_count(_metadata: &std::fs::Metadata) -> Option<u64> {
+        None
+    }
 
     #[cfg(windows)]
     pub(super) fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {

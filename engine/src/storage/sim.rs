@@ -249,6 +249,14 @@ impl Storage for SimStorage {
         Ok(())
     }
 
+    fn link_count(&self, path: &Path) -> io::Result<Option<u64>> {
+        let mut state = self.state();
+        state.begin(Call::Stat { path: path.to_owned() })?;
+        let node = state.resolve(path, View::Current)?;
+        let names = state.walk().iter().filter(|(_, id)| *id == node).count();
+        Ok(Some(crate::num::to_u64(names)))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.begin(Call::Rename { from: from.to_owned(), to: to.to_owned() })?;

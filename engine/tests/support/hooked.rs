@@ -57,6 +57,9 @@ impl Storage for Hooked {
     fn entry(&self, path: &Path) -> io::Result<Option<DirEntry>> {
         self.inner.entry(path)
     }
+    fn link_count(&self, path: &Path) -> io::Result<Option<u64>> {
+        self.inner.link_count(path)
+    }
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
         (self.hook)(CallKind::HardLink);
         self.inner.hard_link(from, to)

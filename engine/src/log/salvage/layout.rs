@@ -9,6 +9,7 @@ use sessionlog_codec::ids::{Digest, Epoch, LogId, Position, SegmentNo};
 use super::find::{Found, within_segment};
 use super::{Hole, LeftOut, Loss, LostSpan, SegmentFile, Survey, too_long};
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::unpacked::Unpacked;
 use crate::num::to_u64;
 
 /// The most records of one span that are marked.
@@ -146,7 +147,12 @@ impl Survey {
             let index = file.pieces.index.iter().map(|index| index.next.0.saturating_sub(1));
             // A segment is begun when all before it is durable.
             let before = file.first().0.saturating_sub(1);
-            witnessed = frames.chain(hurt).chain(index).chain([before, witnessed]).max().unwrap_or(0);
+            witnessed = frames
+                .chain(hurt)
+                .chain(index)
+                .chain([before, witnessed, file.witnessed.0])
+                .max()
+                .unwrap_or(0);
         }
         Position(witnessed)
     }
@@ -416,7 +422,7 @@ impl Layout {
         visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
     ) -> Result<()> {
         let known = |position: Position| self.entry(position).copied();
-        let mut open: Option<(usize, Vec<u8>)> = None;
+        let mut open: Option<(usize, Unpacked)> = None;
         let mut before: Option<(Position, Digest)> = None;
         let mut running = Epoch(1);
         for item in &self.items {
@@ -432,10 +438,10 @@ impl Layout {
             let Some(file) = self.survey.files.get(index) else { continue };
             if open.as_ref().is_none_or(|(open, _)| *open != index) {
                 let bytes = self.survey.dir.read_all(file.name)?;
-                read(to_u64(bytes.len()));
+                read(bytes.stored_len());
                 open = Some((index, bytes));
             }
-            let bytes = open.as_ref().map(|(_, bytes)| bytes.as_slice()).unwrap_or_default();
+            let bytes = open.as_ref().map(|(_, bytes)| &**bytes).unwrap_or_default();
             let there = bytes.get(found.offset..).unwrap_or_default();
             let frame =
                 Frame::decode(there, file.salt).ok().filter(|frame| frame.header().chain == found.chain);
@@ -459,7 +465,7 @@ impl Layout {
 
     /// Bytes of all files that are read.
     pub(crate) fn bytes(&self) -> u64 {
-        self.survey.files.iter().map(|file| to_u64(file.len)).sum()
+        self.survey.files.iter().map(|file| file.stored_len).sum()
     }
 
     /// Records of whole frames behind a span of which nothing proves that it was acknowledged.
