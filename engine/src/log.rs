@@ -32,7 +32,7 @@ pub use follow::{FollowLevel, FollowOptions, LogFollower, LogItem, LogPayload, L
 pub(crate) use fork::ACTIVE_COPY_MAX;
 pub use fork::{ForkPlan, ForkPoint};
 pub use mark::LogMark;
-pub use reader::{Gap, Indexed, LogReader, ReadItem, TailState};
+pub use reader::{Gap, Indexed, LogReader, LogSize, ReadItem, TailState};
 pub(crate) use recovery::remove_unfinished;
 pub use recovery::{
     Assessment, Cut, Damage, HeaderProblem, LogRecovery, Recovering, SegmentBytes, TornTail, Verdict, assess,

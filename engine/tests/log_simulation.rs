@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sessionlog::log::{Durability, LogOptions, LogReader, LogWriter, Reached, Receipt, Recovering, Severity};
+use sessionlog::log::{
+    Durability, LogOptions, LogReader, LogWriter, Packing, Reached, Receipt, Recovering, Severity,
+};
 use sessionlog::storage::{Call, CallKind, CrashMode, Fault, FaultError, Repeat, SimStorage};
 use sessionlog::{Error, ErrorKind};
 use sessionlog_codec::ids::Position;
@@ -81,7 +83,7 @@ fn play(opts: LogOptions, seeds: u64) -> Vec<Moment> {
         }
     }
     writer.close().unwrap();
-    drop(hooked);
+    drop((writer, hooked));
     Arc::into_inner(moments).map_or_else(Vec::new, |moments| moments.into_inner().unwrap())
 }
 
@@ -263,6 +265,17 @@ impl World {
         if self.storage.armed_faults() > 0 { None } else { self.fault.take() }
     }
 
+    /// Compresses some of what is sealed. Whatever comes of it, nobody else is to notice.
+    fn compress_some(&mut self, writer: &LogWriter) {
+        let packing = Packing { block_len: 1 + self.rng.index(400), least_saved: 0, least_percent: 0 };
+        let done = writer.compress(1 + self.rng.index(3), packing);
+        self.note(&format!("compress: {:?}", done.as_ref().map_err(Error::kind)));
+        let happened = self.happened();
+        assert_eq!(done.is_err(), happened.is_some(), "{happened:?}: {}", self.trace);
+        let seen = all(&self.storage.power_cut(CrashMode::KeepAll));
+        assert!(seen == self.known, "compressing changed something: {}", self.trace);
+    }
+
     /// One ownership, until it closes, fails for good, or is left to crash.
     fn own(&mut self, writer: &LogWriter) -> Ended {
         let epoch = writer.epoch().0;
@@ -302,6 +315,9 @@ impl World {
             // On a copy, since a fault waits for its call.
             let seen = all(&self.storage.power_cut(CrashMode::KeepAll));
             assert!(seen == self.known, "what failed is visible: {}", self.trace);
+            if self.rng.below(3) == 0 {
+                self.compress_some(writer);
+            }
         }
         if self.rng.below(3) == 0 {
             let result = writer.close();

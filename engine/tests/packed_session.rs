@@ -19,6 +19,7 @@ use sessionlog::{
     ViewPolicy,
 };
 use support::tree::open_with;
+use support::unpacked;
 
 const ID: SessionId = SessionId([9; 16]);
 
@@ -54,21 +55,10 @@ fn packed(storage: &SimStorage, id: SessionId) -> Vec<bool> {
     files.iter().map(|path| packed::is_packed(&storage.read_file(path).unwrap())).collect()
 }
 
-/// The segment that a file stands for.
-fn unpacked(storage: &SimStorage, path: &PathBuf) -> Vec<u8> {
-    let bytes = storage.read_file(path).unwrap();
-    let Ok(head) = PackedHead::decode(&bytes) else { return bytes };
-    let mut segment = head.header.to_vec();
-    for block in &head.blocks {
-        let start = usize::try_from(block.stored_offset).unwrap();
-        segment.extend(zstd::bulk::decompress(&bytes[start..start + block.stored_len], block.len).unwrap());
-    }
-    segment
-}
-
 fn holds(storage: &SimStorage, text: &[u8]) -> bool {
     let files = storage.files();
-    files.iter().any(|path| unpacked(storage, path).windows(text.len()).any(|window| window == text))
+    let segment = |path: &PathBuf| unpacked(storage.read_file(path).unwrap());
+    files.iter().any(|path| segment(path).windows(text.len()).any(|window| window == text))
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Schedules of a whole store on a simulated disk: several sessions, appends of every durability, rolls, forks, erasures,
-//! views, clean ends, calls that fail (EIO, ENOSPC, short writes, failed syncs), losses of power, and crashes in the middle
+//! compressed segments, views, clean ends, calls that fail (EIO, ENOSPC, short writes, failed syncs), losses of power, and crashes in the middle
 //! of recovery. A seed is a whole schedule.
 //!
 //! The oracle: what was acknowledged as durable is there after every crash, at its position; what was refused is never
@@ -28,8 +28,8 @@ use sessionlog::projections::views::{Dialect, render_all};
 use sessionlog::session::EventItem;
 use sessionlog::storage::{CallKind, CrashMode, Fault, FaultError, SimStorage};
 use sessionlog::{
-    CallResult, Durability, Error, ErrorKind, ForkOptions, ForkPoint, Message, NewSession, Reached, Receipt,
-    Session, Store, StoreOptions, StoreReader,
+    CallResult, Compression, Durability, Error, ErrorKind, ForkOptions, ForkPoint, Message, NewSession,
+    Packing, Reached, Receipt, Session, Store, StoreOptions, StoreReader,
 };
 use support::Rng;
 use support::tree::try_open_with;
@@ -70,9 +70,11 @@ impl World {
         let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let durability =
             [Durability::Sync, Durability::Sync, Durability::Turn, Durability::Buffered][rng.index(4)];
-        let options = StoreOptions { durability, ..StoreOptions::default() };
+        let eager = Compression::With(Packing { block_len: 700, least_saved: 0, least_percent: 0 });
+        let compression = [Compression::Off, eager, eager][rng.index(3)];
+        let options = StoreOptions { durability, compression, ..StoreOptions::default() };
         let storage = SimStorage::new();
-        let trace = vec![format!("SESSIONLOG_SEED={seed}, {durability:?}")];
+        let trace = vec![format!("SESSIONLOG_SEED={seed}, {durability:?}, {compression:?}")];
         Self { storage, options, rng, actors: Vec::new(), tag: 0, trace }
     }
 

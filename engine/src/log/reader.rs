@@ -94,7 +94,36 @@ pub struct LogReader {
     dir: LogDir,
 }
 
+/// How large a log is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogSize {
+    /// Segment files.
+    pub segments: u64,
+    /// How many of them are compressed.
+    pub compressed: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// Bytes of the segments that they stand for.
+    pub unpacked_bytes: u64,
+}
+
 impl LogReader {
+    /// How large the log is. Costs a look at each file's beginning.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no log; `Io` if a file can't be read.
+    pub fn size(&self) -> Result<LogSize> {
+        let mut size = LogSize::default();
+        for (name, len) in self.segments()? {
+            let view = self.dir.view(name)?;
+            size.segments = size.segments.saturating_add(1);
+            size.compressed = size.compressed.saturating_add(u64::from(view.is_packed()));
+            size.bytes = size.bytes.saturating_add(len);
+            size.unpacked_bytes = size.unpacked_bytes.saturating_add(view.len());
+        }
+        Ok(size)
+    }
+
     /// A reader of the log in a directory. Nothing is read yet.
     #[must_use]
     pub fn new(dir: LogDir) -> Self {

@@ -170,6 +170,21 @@ pub(crate) fn content(storage: &SimStorage) -> BTreeMap<PathBuf, Vec<u8>> {
     files.into_iter().map(|path| (path.clone(), storage.read_file(&path).unwrap())).collect()
 }
 
+/// The segment that a file stands for, if it is compressed; else the file's bytes.
+pub(crate) fn unpacked(bytes: Vec<u8>) -> Vec<u8> {
+    #[cfg(feature = "compression")]
+    if let Ok(head) = sessionlog_codec::packed::PackedHead::decode(&bytes) {
+        let mut segment = head.header.to_vec();
+        for block in &head.blocks {
+            let start = usize::try_from(block.stored_offset).unwrap();
+            let stored = &bytes[start..start + block.stored_len];
+            segment.extend(zstd::bulk::decompress(stored, block.len).unwrap());
+        }
+        return segment;
+    }
+    bytes
+}
+
 /// The last of `items`, as a position; [`Position::START`] if there is none.
 pub(crate) fn last(items: &[Logged]) -> Position {
     items.last().map_or(Position::START, |record| record.position)
