@@ -138,6 +138,16 @@ fn logs() {
         let damaged = [1, 1, 0, 200, 0, change % 5, 9, 0, 0, 0, 0];
         seed("segment", &format!("damaged-{change}"), &[&damaged, records.as_slice()].concat());
     }
+    let compressed = fs::read(root().join("codec/tests/golden/v2/00000000000000000001.seg")).unwrap();
+    for target in ["packed", "segment", "logdump"] {
+        seed(target, "raw-compressed", &whole(0, &compressed));
+    }
+    for (name, changes) in [("sound", 0_u8), ("changed", 1), ("changed-twice", 2)] {
+        let forged = vec![1; usize::from(changes)];
+        let places = [200, 0, 2, 1, 7, 0, 0, 0].repeat(usize::from(changes));
+        let head = [&[1, 20, changes], forged.as_slice(), &[1], places.as_slice()].concat();
+        seed("packed", name, &[head.as_slice(), &records.repeat(4)].concat());
+    }
     seed("logdump", "every-kind-typical", &whole(1, &every_kind("typical")));
     seed("logdump", "every-kind-min", &whole(1, &every_kind("min")));
     seed("logdump", "session", &whole(1, &session()));

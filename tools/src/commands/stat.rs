@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use serde_json::{Map, Value, json};
-use sessionlog::SessionKind;
 use sessionlog::codec::ids::{KindNo, NodeId, Position, Timestamp};
 use sessionlog::codec::registry::{kind, name_of};
+use sessionlog::log::LogSize;
 use sessionlog::projections::time::rfc3339_seconds;
 use sessionlog::projections::{Liveness, Projection, Summary, UsageTotals, node_status_word};
 use sessionlog::session::EventItem;
+use sessionlog::{SessionKind, SessionReader};
 
 use super::health::{Health, segments};
 use super::ls::row_json;
@@ -26,8 +27,7 @@ struct Counts {
     records: u64,
     compactions: u64,
     last: Position,
-    segments: u64,
-    bytes: u64,
+    size: LogSize,
 }
 
 /// Runs the command.
@@ -38,14 +38,12 @@ pub fn run(args: &StatArgs, context: &Context) -> Result<Exit, Failure> {
     let selected = Selected::find(&context.reader()?, &args.id)?;
     let node = (selected.row.kind == SessionKind::Child).then_some(selected.row.node);
     let mut summary = Summary::default();
-    let files = segments(&selected.reader);
     let mut counts = Counts {
         kinds: BTreeMap::new(),
         records: 0,
         compactions: 0,
         last: Position::START,
-        segments: u64::try_from(files.len()).unwrap_or(u64::MAX),
-        bytes: files.iter().map(|(_, len)| len).sum(),
+        size: size_of(&selected.reader),
     };
     let health = Health::read(&selected.reader, Position(1), &mut |item| {
         let (position, of, number) = match item {
@@ -71,6 +69,16 @@ pub fn run(args: &StatArgs, context: &Context) -> Result<Exit, Failure> {
         Format::Json => context.json(&as_json(&selected, &summary, &counts, &health))?,
     }
     Ok(health.tell(context, &selected.row.id))
+}
+
+/// What of the log's size can be told: whoever reads the log says what is wrong with it.
+fn size_of(reader: &SessionReader) -> LogSize {
+    reader.log().size().unwrap_or_else(|_| {
+        let files = segments(reader);
+        let bytes = files.iter().map(|(_, len)| len).sum();
+        let segments = u64::try_from(files.len()).unwrap_or(u64::MAX);
+        LogSize { segments, bytes, unpacked_bytes: bytes, ..LogSize::default() }
+    })
 }
 
 fn usage_of(selected: &Selected, summary: &Summary) -> UsageTotals {
@@ -104,10 +112,12 @@ fn human(context: &Context, selected: &Selected, summary: &Summary, counts: &Cou
     if let Some(forked) = &summary.forked {
         pair("forked from", &format!("{} at position {}", forked.what.parent, forked.what.at))?;
     }
-    pair(
-        "log",
-        &format!("{} in {} segments, {} records", size(counts.bytes), counts.segments, counts.records),
-    )?;
+    let LogSize { segments, compressed, bytes, unpacked_bytes } = counts.size;
+    let stands_for = match compressed {
+        0 => String::new(),
+        _ => format!(", {compressed} of them compressed ({} unpacked)", size(unpacked_bytes)),
+    };
+    pair("log", &format!("{} in {segments} segments{stands_for}, {} records", size(bytes), counts.records))?;
     pair("last position", &counts.last.to_string())?;
     pair("compactions", &counts.compactions.to_string())?;
     usage_lines(context, &usage_of(selected, summary))?;
@@ -228,7 +238,9 @@ fn as_json(selected: &Selected, summary: &Summary, counts: &Counts, health: &Hea
         "owner_alive": alive,
         "epoch": summary.epoch.0,
         "tags": summary.tags,
-        "segments": counts.segments,
+        "segments": counts.size.segments,
+        "compressed_segments": counts.size.compressed,
+        "unpacked_bytes": counts.size.unpacked_bytes,
         "records": counts.records,
         "last_position": counts.last.0,
         "compactions": counts.compactions,
