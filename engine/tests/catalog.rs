@@ -132,7 +132,8 @@ fn a_damaged_catalog_is_made_anew() {
         entries.filter(|path| path.is_file()).collect()
     };
     for file in files(&catalog(&home)) {
-        let whole = std::fs::read(&file).unwrap();
+        // A catalog that is made anew has other files.
+        let Ok(whole) = std::fs::read(&file) else { continue };
         let half = whole[..whole.len() / 2].to_vec();
         let zeros = vec![0; whole.len()];
         let noise = (0..4096_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();

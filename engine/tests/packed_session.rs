@@ -15,8 +15,8 @@ use sessionlog::log::Severity;
 use sessionlog::session::EventItem;
 use sessionlog::storage::{CallKind, CrashMode, Fault, FaultError, SimStorage};
 use sessionlog::{
-    Compression, ForkOptions, ForkPoint, Message, NewSession, Packing, Session, Store, StoreOptions,
-    ViewPolicy,
+    Compression, ForkOptions, ForkPoint, Message, NewSession, Packing, Session, SnapshotPolicy, Store,
+    StoreOptions, ViewPolicy,
 };
 use support::tree::open_with;
 use support::unpacked;
@@ -24,7 +24,9 @@ use support::unpacked;
 const ID: SessionId = SessionId([9; 16]);
 
 fn store(storage: &SimStorage, compression: Compression) -> Store {
-    open_with(storage, StoreOptions { views: ViewPolicy::Off, compression, ..StoreOptions::default() })
+    // Nothing else is written beside the log.
+    let (views, snapshots) = (ViewPolicy::Off, SnapshotPolicy::Off);
+    open_with(storage, StoreOptions { views, snapshots, compression, ..StoreOptions::default() })
 }
 
 /// Whatever can be compressed is, in small blocks.

@@ -31,7 +31,7 @@ const META_LEN_MAX: u64 = 1 << 20;
 /// How much is written and read at once, in bytes.
 const CHUNK_LEN: usize = 256 << 10;
 /// How much of a view may be unsynced at the end of a refresh, in bytes.
-const UNSYNCED_LEN_MAX: u64 = 1 << 20;
+const UNSYNCED_LEN_MAX: u64 = 256 << 10;
 
 /// What is remembered of `transcript.jsonl`, inside `.meta.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

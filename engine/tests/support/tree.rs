@@ -40,7 +40,10 @@ pub(crate) fn try_open_at(
 ) -> sessionlog::Result<Store> {
     let clock = Arc::new(Ticking(AtomicI64::new(0)));
     let log = LogOptions { segment_len: 2048, fill_len: 512 };
-    let snapshots = SnapshotPolicy::Every { records: 6, messages: 3 };
+    let snapshots = match options.snapshots {
+        SnapshotPolicy::Off => SnapshotPolicy::Off,
+        SnapshotPolicy::Every { .. } => SnapshotPolicy::Every { records: 6, messages: 3 },
+    };
     let options = StoreOptions { log, snapshots, ..options };
     Store::open_on(Arc::new(storage.clone()), clock, home, options)
 }
