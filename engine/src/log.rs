@@ -4,6 +4,7 @@
 //! A log is a directory of segment files. One [`LogWriter`] owns it (its caller holds the owner's lock); any number of
 //! [`LogReader`]s read it without a lock.
 
+mod ahead;
 mod commit;
 mod compress;
 mod cursor;

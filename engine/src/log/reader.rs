@@ -10,6 +10,7 @@ use sessionlog_codec::limits::{FRAME_HEADER_LEN, SEGMENT_HEADER_LEN};
 use sessionlog_codec::record::Record;
 use sessionlog_codec::segment::SegmentHeader;
 
+use super::ahead;
 use super::mark::LogMark;
 use super::recovery::{Assessment, HeaderProblem, TornTail, Verdict, assess_file};
 use super::scan::{Scan, Span};
@@ -130,7 +131,8 @@ impl LogReader {
         Self { dir }
     }
 
-    /// Gives every record from `from` on to `visit`, in order, until it breaks off. One segment is in memory at a time.
+    /// Gives every record from `from` on to `visit`, in order, until it breaks off. Few segments are in memory at a
+    /// time: of a long log, the next one is read while `visit` is given the one before.
     ///
     /// # Errors
     /// `NotFound` if there is no log; `Io` if a segment can't be read: never taken for the log's end.
@@ -176,17 +178,32 @@ impl LogReader {
             let header = self.dir.read(*before, 0, to_u64(SEGMENT_HEADER_LEN))?;
             walk.log_id = SegmentHeader::decode(&header).ok().map(|header| header.log_id);
         }
+        let sealed = segments.get(start..segments.len().saturating_sub(1)).unwrap_or_default();
+        ahead::with_segments(&self.dir, sealed, |next| {
+            self.walk_over(segments.iter().skip(start).take(count), &segments, walk, next)
+        })
+    }
+
+    /// Walks over some of the segments; `read` gives the bytes of those that are sealed.
+    fn walk_over<'s>(
+        &self,
+        some: impl Iterator<Item = &'s (SegmentName, u64)>,
+        all: &[(SegmentName, u64)],
+        mut walk: SegmentRead<'_, '_>,
+        read: &mut ahead::Read<'_>,
+    ) -> Result<Walked> {
         let mut spare = Vec::new();
         let mut walked = Walked { tail: TailState::Clean, following: None };
-        for (index, (name, _)) in segments.iter().enumerate().skip(start).take(count) {
+        for (name, _) in some {
             walk.name = *name;
             walk.note_missing((0, 0), name.0, "the segments before this one are missing");
-            walked.following = segments.get(index.saturating_add(1)).map(|(next, _)| *next);
+            let behind = all.partition_point(|(other, _)| other <= name);
+            walked.following = all.get(behind).map(|(next, _)| *next);
             walked.tail = match walked.following {
                 Some(next) => match walk.end_of_sealed(&self.dir, next.0)? {
                     Some(tail) => tail,
                     None => {
-                        let bytes = self.dir.read_all_into(*name, std::mem::take(&mut spare))?;
+                        let bytes = read(*name, std::mem::take(&mut spare))?;
                         let tail = walk.sealed_segment(&bytes, next.0);
                         spare = bytes.into_bytes();
                         tail
@@ -195,7 +212,9 @@ impl LogReader {
                 None => match self.last(*name) {
                     Ok((bytes, assessed)) => walk.last_segment(&bytes, assessed),
                     // Removed since the directory was listed: recovery does that to half-created ones alone.
-                    Err(error) if error.kind() == ErrorKind::NotFound && index > 0 => TailState::HalfCreated,
+                    Err(error) if error.kind() == ErrorKind::NotFound && all.len() > 1 => {
+                        TailState::HalfCreated
+                    }
                     Err(error) => return Err(error),
                 },
             };
