@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_can_not_be_read_is_told_in_its_turn() {
         let (dir, segments) = files(6);
-        let (missing, _) = segments.iter().nth(3).unwrap();
+        let (missing, _) = segments.get(3).unwrap();
         dir.storage.remove_file(&dir.segment_path(*missing)).unwrap();
         with_a_thread(&dir, &segments, |next| {
             for (name, len) in &segments {

@@ -131,6 +131,10 @@ impl Storage for OsStorage {
     }
 }
 
+/// How much is read at once, in bytes. The system reads ahead between two reads, while what was read is copied; one read of
+/// a whole segment from a disk takes half as long again.
+const READ_LEN: usize = 256 << 10;
+
 /// An open regular file.
 #[derive(Debug)]
 struct OsFile {
@@ -141,7 +145,9 @@ impl StorageFile for OsFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match platform::read_at(&self.file, rest, advance(offset, done)?) {
+            let len = rest.len().min(READ_LEN);
+            let Some(part) = rest.get_mut(..len) else { break };
+            match platform::read_at(&self.file, part, advance(offset, done)?) {
                 Ok(0) => break,
                 Ok(read) => done += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
