@@ -15,7 +15,9 @@ const END: &str = "<!-- compare:end -->";
 fn spread(mut values: Vec<f64>) -> (f64, f64, f64) {
     values.sort_by(f64::total_cmp);
     let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
-    (at(values.len() / 2), at(0), at(values.len().saturating_sub(1)))
+    // Of an even number, half way between the two in the middle.
+    let median = f64::midpoint(at(values.len().saturating_sub(1) / 2), at(values.len() / 2));
+    (median, at(0), at(values.len().saturating_sub(1)))
 }
 
 fn figure(value: f64) -> String {
