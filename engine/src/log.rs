@@ -11,6 +11,7 @@ mod cursor;
 mod erase;
 mod follow;
 mod fork;
+mod links;
 mod mark;
 #[cfg(all(test, loom))]
 mod model;
@@ -32,7 +33,7 @@ pub use erase::Erasure;
 pub use follow::{FollowLevel, FollowOptions, LogFollower, LogItem, LogPayload, LogRecord};
 pub(crate) use fork::ACTIVE_COPY_MAX;
 pub use fork::{ForkPlan, ForkPoint};
-pub use mark::LogMark;
+pub use mark::{DurableEnd, LogMark};
 pub use reader::{Gap, Indexed, LogReader, LogSize, ReadItem, TailState};
 pub(crate) use recovery::remove_unfinished;
 pub use recovery::{

@@ -11,6 +11,7 @@ mod follow;
 mod fork;
 mod lifecycle;
 mod message;
+mod newest;
 mod orphans;
 mod reader;
 mod report;
@@ -186,10 +187,10 @@ impl Session {
             return;
         }
         // The caller of another append that is not durable yet will come by here too.
-        let mark = self.writer.durable_mark().filter(|mark| mark.next == state.next);
-        let Some(mark) = mark else { return };
-        let newest = Position(mark.next.0.saturating_sub(1));
-        match self.snapshots().write(mark, state.folds(messages), state.snapshot.1) {
+        let end = self.writer.durable_end().filter(|end| end.mark.next == state.next);
+        let Some(end) = end else { return };
+        let newest = Position(end.mark.next.0.saturating_sub(1));
+        match self.snapshots().write(end, state.folds(messages), state.snapshot.1) {
             Ok(file) => state.snapshot = (newest, Some(file)),
             Err(error) => {
                 tracing::warn!(session = %self.place.id, %error, "the snapshot could not be written");

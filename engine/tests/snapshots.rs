@@ -123,6 +123,25 @@ fn opening_costs_the_same_however_long_the_session_is() {
         };
         storage.take_calls().iter().map(read).sum::<u64>()
     };
+    let look = |turns: usize| {
+        let (storage, id) = recorded(turns);
+        let reader = open(&storage).reader().session(id).unwrap();
+        let cost = |look: &dyn Fn()| {
+            storage.take_calls();
+            look();
+            let read = |call: &Call| if let Call::Read { len, .. } = call { *len } else { 0 };
+            storage.take_calls().iter().map(read).sum::<u64>()
+        };
+        [
+            cost(&|| assert_eq!(reader.newest(ROOT, 20).unwrap().len(), 20)),
+            cost(&|| drop(reader.summary().unwrap())),
+            cost(&|| drop(reader.context(ROOT).unwrap())),
+        ]
+    };
+    let (short, long) = (look(20), look(300));
+    for (short, long) in short.iter().zip(&long) {
+        assert!(*long < short * 3 / 2, "{short} bytes after 20 turns, {long} after 300");
+    }
     // Behind the same number of turns since the last compaction.
     let (short, long) = (read(20), read(300));
     assert!(long < short * 3 / 2, "{short} bytes after 20 turns, {long} after 300");

@@ -9,7 +9,7 @@ use sessionlog_codec::record::{Envelope, Payload};
 
 use super::compress::{Compressed, Packing, compress};
 use super::erase::{Erasure, erase};
-use super::mark::LogMark;
+use super::mark::DurableEnd;
 use super::sync::{Condvar, Mutex, MutexGuard};
 use super::tail::{Committed, Failure, SyncMode, Tail};
 use super::{Durability, LogDir, LogOptions, Reached, Receipt, SegmentName};
@@ -159,10 +159,10 @@ impl LogWriter {
 
     /// Where the log ends, if all of it is durable and nobody is appending.
     #[must_use]
-    pub fn durable_mark(&self) -> Option<LogMark> {
+    pub fn durable_end(&self) -> Option<DurableEnd> {
         let queue = self.lock();
         let is_idle = queue.waiting.is_empty() && queue.closed.is_none();
-        queue.tail.as_ref().filter(|_| is_idle)?.durable_mark()
+        queue.tail.as_ref().filter(|_| is_idle)?.durable_end()
     }
 
     /// Queues a batch and gives it its positions, if the next one is still `expected`.

@@ -18,8 +18,9 @@ use sessionlog_codec::segment::{self, FORMAT_VERSION, SegmentHeader};
 
 use super::LogOptions;
 use super::commit::{Batch, LogWriter};
+use super::links::{follows, is_first};
 use super::reader::LogReader;
-use super::recovery::{HeaderProblem, SegmentBytes, assess, check_verdict, follows, is_first, no_log};
+use super::recovery::{HeaderProblem, SegmentBytes, assess, check_verdict, no_log};
 use super::scan::{FrameEnd, Scan, Span};
 use super::segment::{LogDir, SegmentName};
 use super::tail::Tail;

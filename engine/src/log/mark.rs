@@ -31,6 +31,23 @@ pub struct LogMark {
     pub(super) end: u64,
 }
 
+/// Where a log ends, with all of it durable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurableEnd {
+    /// The mark.
+    pub mark: LogMark,
+    /// Where the frames of the newest records are in the last segment, in bytes, the newest record last.
+    pub(super) recent: Vec<u32>,
+}
+
+impl DurableEnd {
+    /// The oldest record that [`LogReader::read_recent`] can begin with.
+    #[must_use]
+    pub fn first_recent(&self) -> Position {
+        Position(self.mark.next.0.saturating_sub(to_u64(self.recent.len())))
+    }
+}
+
 impl LogMark {
     /// The mark of a log whose last frame is at byte `frame` of a segment, and ends at byte `end`.
     pub(super) fn new(

@@ -1,14 +1,16 @@
 //! Reading chosen records: one read a segment, of the stretch that they are in, whatever else the log holds.
 
 use sessionlog_codec::footer::FooterEntry;
-use sessionlog_codec::frame::Frame;
+use sessionlog_codec::frame::{Frame, KIND_RECORDS};
 use sessionlog_codec::ids::Position;
 use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
 use sessionlog_codec::record::Record;
 use sessionlog_codec::segment::SegmentHeader;
 
+use super::mark::DurableEnd;
 use super::reader::{LogReader, footer};
 use super::scan::{Scan, Span};
+use super::segment::SegmentName;
 use super::unpacked::SegmentView;
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::{to_u64, to_usize};
@@ -48,6 +50,46 @@ impl LogReader {
             positions.len()
         );
         Err(Error::new(ErrorKind::Corrupt, "log.damaged", message))
+    }
+}
+
+impl LogReader {
+    /// Gives the records from `from` up to `end` to `visit`, in order, by one read of the stretch that they are in. Nothing of
+    /// the segment before them is looked at.
+    ///
+    /// # Errors
+    /// `Corrupt` if a frame is hurt, or `from` is before [`DurableEnd::first_recent`]; `Io` if the log can't be read.
+    pub fn read_recent(
+        &self,
+        end: &DurableEnd,
+        from: Position,
+        visit: &mut dyn FnMut(Record<'_>),
+    ) -> Result<()> {
+        let mark = &end.mark;
+        let (name, path) = (SegmentName(mark.segment), self.dir().segment_path(SegmentName(mark.segment)));
+        let nth = from.0.checked_sub(end.first_recent().0).map(to_usize);
+        let Some(start) = nth.and_then(|nth| end.recent.get(nth)).copied().map(u64::from) else {
+            let message = format!("{}: the record at {from} is not among the newest", path.display());
+            return Err(Error::new(ErrorKind::Corrupt, "log.not_recent", message));
+        };
+        let bytes = self.dir().read(name, start, mark.end.saturating_sub(start))?;
+        let mut at = 0_usize;
+        let mut expected = None;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let offset = start.saturating_add(to_u64(at));
+            let frame = Frame::decode(rest, mark.salt).map_err(|e| Error::decode(&path, offset, e))?;
+            let fields = &frame.header().fields;
+            if fields.kind == KIND_RECORDS {
+                if expected.is_some_and(|expected| expected != fields.first_position) {
+                    let message = format!("{} byte {offset}: a frame is missing", path.display());
+                    return Err(Error::new(ErrorKind::Corrupt, "log.damaged", message));
+                }
+                expected = Some(fields.next_position());
+                frame.records().iter().filter(|it| it.position >= from).for_each(|it| visit(it.clone()));
+            }
+            at = at.saturating_add(frame.header().frame_len());
+        }
+        Ok(())
     }
 }
 

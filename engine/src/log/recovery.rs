@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use sessionlog_codec::DecodeError;
 use sessionlog_codec::DecodeErrorKind;
-use sessionlog_codec::chain;
 use sessionlog_codec::footer::{FooterEntry, LOCATOR_LEN};
 use sessionlog_codec::frame::{Frame, KIND_FOOTER, KIND_RECORDS};
 use sessionlog_codec::ids::{Digest, Epoch, Position};
@@ -21,10 +20,12 @@ use sessionlog_codec::segment::SegmentHeader;
 
 use super::LogOptions;
 use super::commit::LogWriter;
+use super::links::check_links;
+use super::mark::LogMark;
 use super::scan::{FrameEnd, Scan, Span};
 use super::segment::{LogDir, SegmentName};
 use super::tail::Tail;
-use super::unpacked::{HurtBlock, SegmentView, Unpacked};
+use super::unpacked::{HurtBlock, Unpacked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::{to_u64, to_usize};
 use crate::storage::{Access, StorageFile};
@@ -320,7 +321,26 @@ impl Recovering {
     /// # Errors
     /// `NotFound` if there is no log, or its creation did not finish; `Corrupt` if acknowledged data is hurt;
     /// `Unsupported` if a newer version wrote it; `Io` if it can't be read: an unreadable log is never a short one.
-    pub fn open(dir: LogDir, options: LogOptions, mut witnessed: Position) -> Result<Self> {
+    pub fn open(dir: LogDir, options: LogOptions, witnessed: Position) -> Result<Self> {
+        Self::look(dir, options, witnessed, None)
+    }
+
+    /// The same, of a log that has what it ended with at `mark`: what was durable then is witnessed, and the segments before
+    /// that place are counted and not looked into. So it costs the same however long the log is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_behind(dir: LogDir, options: LogOptions, mark: &LogMark) -> Result<Self> {
+        let witnessed = Position(mark.next.0.saturating_sub(1));
+        Self::look(dir, options, witnessed, Some(SegmentName(mark.segment)))
+    }
+
+    fn look(
+        dir: LogDir,
+        options: LogOptions,
+        mut witnessed: Position,
+        proven: Option<SegmentName>,
+    ) -> Result<Self> {
         let mut segments = dir.list()?;
         let mut half_created = None;
         loop {
@@ -332,7 +352,7 @@ impl Recovering {
             match assess_file(&bytes, witnessed) {
                 Ok(assessment) => {
                     check_verdict(&path, &assessment.verdict)?;
-                    check_links(&dir, &segments, &assessment.header)?;
+                    check_links(&dir, &segments, &assessment.header, proven)?;
                     if assessment.last() == Position::START {
                         return Err(no_log(&dir));
                     }
@@ -485,83 +505,6 @@ pub(super) fn check_verdict(path: &Path, verdict: &Verdict) -> Result<()> {
 fn half_created_twice(path: &Path) -> Error {
     let message = format!("{} and the segment after it have no readable header", path.display());
     Error::new(ErrorKind::Corrupt, "log.damaged", message)
-}
-
-/// Checks that each segment follows the one before it: only headers and footers are read.
-fn check_links(dir: &LogDir, segments: &[(SegmentName, u64)], last: &SegmentHeader) -> Result<()> {
-    let mut headers = Vec::with_capacity(segments.len());
-    let (_, before) = segments.split_last().unwrap_or((&(SegmentName(Position::START), 0), &[]));
-    for (name, _) in before {
-        let path = dir.segment_path(*name);
-        let mut view = dir.view(*name)?;
-        let bytes = view.read(0, to_u64(SEGMENT_HEADER_LEN))?;
-        let header = SegmentHeader::decode(&bytes).map_err(|e| Error::decode(&path, 0, e))?;
-        let end = sealed_end(&mut view, &path, header.salt)?;
-        headers.push((*name, header, Some(end)));
-    }
-    if let Some((name, _)) = segments.last() {
-        headers.push((*name, last.clone(), None));
-    }
-    let broken = |name: SegmentName, what: String| {
-        let message =
-            format!("{}: {what}; `logdump verify` lists all damage", dir.segment_path(name).display());
-        Err(Error::new(ErrorKind::Corrupt, "log.damaged", message))
-    };
-    for (name, header, _) in &headers {
-        if header.first_position != name.0 {
-            return broken(*name, format!("its header says it starts at position {}", header.first_position));
-        }
-    }
-    if let Some((name, first, _)) = headers.first()
-        && first.segment_no.0 != 0
-    {
-        return broken(*name, format!("{} segments before it are missing", first.segment_no));
-    }
-    if let Some((name, first, _)) = headers.first()
-        && !is_first(first)
-    {
-        return broken(*name, "its header does not begin the chain of its log".to_owned());
-    }
-    for pair in headers.windows(2) {
-        let [(before, earlier, Some((next, chain))), (name, header, _)] = pair else { continue };
-        if !follows(earlier, *next, chain, header) {
-            return broken(*name, format!("it does not follow {before}: one is missing or of another log"));
-        }
-    }
-    Ok(())
-}
-
-/// Whether a segment can be the first of a log: its chain begins with the genesis hash of its log, or, where a fork
-/// copied it, of the log that it was copied from.
-pub(super) fn is_first(header: &SegmentHeader) -> bool {
-    let origin = header.forked_from.unwrap_or(header.log_id);
-    header.segment_no.0 == 0 && header.previous == chain::genesis(origin)
-}
-
-/// Whether a segment follows another one, whose records end before `next` with the chain hash `chain`.
-pub(super) fn follows(
-    earlier: &SegmentHeader,
-    next: Position,
-    chain: &Digest,
-    header: &SegmentHeader,
-) -> bool {
-    let same_log = header.log_id == earlier.log_id || header.forked_from == Some(earlier.log_id);
-    let in_order = earlier.segment_no.next() == Some(header.segment_no);
-    same_log && in_order && header.first_position == next && header.previous == *chain
-}
-
-/// The position and chain hash after a sealed segment, from its footer.
-fn sealed_end(view: &mut SegmentView, path: &Path, salt: u32) -> Result<(Position, Digest)> {
-    let not_sealed = || {
-        let message = format!("{} has a segment after it but no footer: its end is missing", path.display());
-        Error::new(ErrorKind::Corrupt, "log.damaged", message)
-    };
-    let (offset, bytes) = view.footer()?.ok_or_else(not_sealed)?;
-    let frame = Frame::decode(&bytes, salt).map_err(|e| Error::decode(path, offset, e))?;
-    if frame.header().fields.kind != KIND_FOOTER {
-        return Err(not_sealed());
-    }
-    Ok((frame.header().fields.first_position, frame.header().chain))
 }
 
 /// Copies a torn tail into the quarantine, durably, under a name that is not taken yet.

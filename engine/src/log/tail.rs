@@ -10,7 +10,7 @@ use sessionlog_codec::limits::{FRAME_RECORDS_MAX, SEGMENT_HEADER_LEN};
 use sessionlog_codec::segment::{self, FORMAT_VERSION, SEGMENT_MAGIC, SegmentHeader};
 
 use super::LogOptions;
-use super::mark::LogMark;
+use super::mark::{DurableEnd, LogMark};
 use super::recovery::{Assessment, SegmentState};
 use super::segment::{LogDir, SegmentName};
 use crate::error::{Error, ErrorKind, Result};
@@ -25,6 +25,9 @@ const FILL_SECOND: u64 = 64 << 10;
 
 /// A segment is sealed at this length at the latest, in bytes, so that every frame's offset fits into its footer.
 const SEGMENT_LEN_MAX: u64 = 1 << 31;
+
+/// The newest records that a [`DurableEnd`] tells the places of.
+const RECENT_MAX: usize = 512;
 
 /// A failure of [`Tail::commit`].
 #[derive(Debug)]
@@ -174,9 +177,12 @@ impl Tail {
     }
 
     /// Where the log ends, if all of it is durable and its last frame is in the active segment.
-    pub(crate) fn durable_mark(&self) -> Option<LogMark> {
+    pub(crate) fn durable_end(&self) -> Option<DurableEnd> {
         let last = self.entries.last().filter(|_| self.durable.next() == Some(self.next))?;
-        Some(LogMark::new((self.next, self.chain), &self.header, (last.frame_offset.into(), self.end)))
+        let place = (last.frame_offset.into(), self.end);
+        let mark = LogMark::new((self.next, self.chain), &self.header, place);
+        let recent = self.entries.iter().skip(self.entries.len().saturating_sub(RECENT_MAX));
+        Some(DurableEnd { mark, recent: recent.map(|entry| entry.frame_offset).collect() })
     }
 
     pub(crate) fn epoch(&self) -> Epoch {

@@ -8,8 +8,9 @@ use sessionlog_codec::ids::{Digest, Epoch, LogId, Position, SegmentNo};
 use sessionlog_codec::segment::SegmentHeader;
 use sessionlog_codec::{DecodeError, DecodeErrorKind};
 
+use super::links::is_first;
 use super::reader::LogReader;
-use super::recovery::{HeaderProblem, Verdict, assess_file, is_first};
+use super::recovery::{HeaderProblem, Verdict, assess_file};
 use super::scan::{Scan, Span};
 use super::segment::SegmentName;
 use super::unpacked::Unpacked;

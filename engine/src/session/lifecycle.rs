@@ -130,11 +130,14 @@ impl Session {
         let owner = Owner::this_process(store.now_text());
         let lock = owner::take(&storage, &place.lock_path(), &owner)?;
         let dir = place.log_dir(&storage);
-        let recovering = Recovering::open(dir.clone(), store.options.log, Position::START)?;
+        let log = LogReader::new(dir.clone());
+        let loaded = Snapshots::of(&storage, &place.dir).load(&log)?;
+        let recovering = match &loaded {
+            Some(loaded) => Recovering::open_behind(dir, store.options.log, &loaded.end.mark)?,
+            None => Recovering::open(dir, store.options.log, Position::START)?,
+        };
         // Everything that could refuse the resume is looked at before recovery changes a byte.
-        let log = LogReader::new(dir);
-        let snapshots = Snapshots::of(&storage, &place.dir);
-        let mut state = State::open(Views::load(&store, &place), &log, &snapshots)?;
+        let mut state = State::open(Views::load(&store, &place), &log, loaded)?;
         super::fork::check_identity(&state, &place)?;
         check_tools(&state, options)?;
         let (writer, recovery) = recovering.finish()?;

@@ -3,12 +3,16 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use sessionlog_codec::ids::Position;
-use sessionlog_projections::{Ledger, Lifecycle, Liveness, OpenCall, Projection, Status, Summary, TreeState};
+use sessionlog_codec::ids::{NodeId, Position};
+use sessionlog_projections::{
+    ContextMessage, Ledger, Lifecycle, Liveness, OpenCall, Projection, Status, Summary, TreeState,
+};
 
 use super::events::{EventItem, read_events};
+use super::snapshot::Snapshots;
+use super::state::{State, Wanted};
 use super::verify::{SessionVerification, verify};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::log::{LogReader, TailState};
 use crate::storage::{Locked, Storage};
 use crate::store::{Owner, SessionPlace, owner};
@@ -81,11 +85,14 @@ impl SessionReader {
         Ok(tree)
     }
 
-    /// Title, counts, usage.
+    /// Title, counts, usage. Where there is a snapshot, what came behind it is read, not the whole log.
     ///
     /// # Errors
     /// As [`events`](Self::events).
     pub fn summary(&self) -> Result<Summary> {
+        if let Some(state) = self.state()? {
+            return Ok(state.summary);
+        }
         let mut summary = Summary::default();
         self.fold(Position(u64::MAX), &mut summary)?;
         Ok(summary)
@@ -96,9 +103,41 @@ impl SessionReader {
     /// # Errors
     /// As [`events`](Self::events).
     pub fn open_calls(&self) -> Result<Vec<OpenCall>> {
+        if let Some(state) = self.state()? {
+            return Ok(state.ledger().open_calls());
+        }
         let mut ledger = Ledger::default();
         self.fold(Position(u64::MAX), &mut ledger)?;
         Ok(ledger.open_calls())
+    }
+
+    /// What the model of a conversation is shown, as of now. Where there is a snapshot, it is read from the records that it
+    /// is made of, not from the whole log.
+    ///
+    /// # Errors
+    /// As [`events`](Self::events).
+    pub fn context(&self, node: NodeId) -> Result<Vec<ContextMessage>> {
+        if let Some(mut state) = self.state()? {
+            match state.content(&self.log, Wanted::Context(node)) {
+                Ok(content) => return Ok(content.tree.context(node)),
+                Err(error) if is_damage(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.tree(Position(u64::MAX))?.context(node))
+    }
+
+    /// The folds as a snapshot and what came behind it give them; `None`: the log has to be read.
+    fn state(&self) -> Result<Option<State>> {
+        match State::of_snapshot(&self.log, &self.snapshots()) {
+            // A reader gives what can be read.
+            Err(error) if is_damage(&error) => Ok(None),
+            state => state,
+        }
+    }
+
+    pub(super) fn snapshots(&self) -> Snapshots {
+        Snapshots::of(&self.storage, &self.place.dir)
     }
 
     /// Whether somebody owns the session now, found without taking its lock.
@@ -139,4 +178,9 @@ impl SessionReader {
     pub fn verify(&self) -> Result<SessionVerification> {
         verify(&self.log)
     }
+}
+
+/// Whether a reader leaves out what an error is about, where an owner would refuse.
+fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }

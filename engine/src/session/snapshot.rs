@@ -19,7 +19,7 @@ use sessionlog_projections::{Recent, Summary};
 use super::erasure::Erasures;
 use super::state::{KEYS_MAX, Keyed, OPENINGS_MAX};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Cursor, LogMark, LogReader};
+use crate::log::{Cursor, DurableEnd, LogReader};
 use crate::num::to_usize;
 use crate::storage::{Access, Storage};
 
@@ -94,7 +94,7 @@ pub(crate) struct Folds {
 
 #[derive(Serialize, Deserialize)]
 struct Snapshot {
-    mark: LogMark,
+    end: DurableEnd,
     folds: Folds,
 }
 
@@ -129,10 +129,10 @@ impl Snapshots {
                 }
             }
         }
-        found.sort_by_key(|(_, snapshot)| std::cmp::Reverse(snapshot.mark.next));
-        for (file, Snapshot { mark, folds }) in found {
-            if let Some(cursor) = log.cursor_behind(&mark)? {
-                return Ok(Some(Loaded { cursor, folds, file }));
+        found.sort_by_key(|(_, snapshot)| std::cmp::Reverse(snapshot.end.mark.next));
+        for (file, Snapshot { end, folds }) in found {
+            if let Some(cursor) = log.cursor_behind(&end.mark)? {
+                return Ok(Some(Loaded { end, cursor, folds, file }));
             }
             tracing::warn!(file = %self.dir.display(), "a snapshot is of what the log does not have any more");
         }
@@ -157,12 +157,12 @@ impl Snapshots {
         stored::decode(VERSION, &bytes).map(Some).map_err(|error| Error::decode(&path, 0, error))
     }
 
-    /// Writes the folds as of a mark, over the older one of the two files.
+    /// Writes the folds as of the log's end, over the older one of the two files.
     ///
     /// # Errors
     /// `Io` or `Full` if it can't be written: then there is the one before, or none. `Invalid` if the folds are too long.
-    pub(crate) fn write(&self, mark: LogMark, folds: Folds, newest: Option<usize>) -> Result<usize> {
-        let bytes = stored::encode(VERSION, &Snapshot { mark, folds })?;
+    pub(crate) fn write(&self, end: DurableEnd, folds: Folds, newest: Option<usize>) -> Result<usize> {
+        let bytes = stored::encode(VERSION, &Snapshot { end, folds })?;
         if bytes.len() > to_usize(LEN_MAX) {
             return Err(Error::invalid("snapshot.length", "the folds are longer than a snapshot may be"));
         }
@@ -201,6 +201,8 @@ impl Snapshots {
 /// Folds that the log bears out.
 #[derive(Debug)]
 pub(crate) struct Loaded {
+    /// Where the log ended then.
+    pub(crate) end: DurableEnd,
     /// Gives what came behind them.
     pub(crate) cursor: Cursor,
     pub(crate) folds: Folds,

@@ -123,32 +123,43 @@ impl State {
         }
     }
 
-    /// The folds of a log: from the newest snapshot and what came behind it, or of the whole log.
+    /// The folds of a log: from a snapshot and what came behind it, or of the whole log.
     ///
     /// # Errors
     /// As [`fold`](Self::fold).
-    pub(crate) fn open(views: Views, log: &LogReader, snapshots: &Snapshots) -> Result<Self> {
-        let Some(loaded) = snapshots.load(log)? else {
-            let mut state = Self::new(views);
-            state.fold(log)?;
-            return Ok(state);
+    pub(crate) fn open(views: Views, log: &LogReader, loaded: Option<Loaded>) -> Result<Self> {
+        let mut state = match loaded {
+            None => Self::new(views),
+            Some(loaded) => match Self::go_on(loaded, views)? {
+                (state, Folded::All) => return Ok(state),
+                (bounded, Folded::ReachedBehind) => {
+                    Self { snapshot: bounded.snapshot, ..Self::new(bounded.views) }
+                }
+            },
         };
+        state.fold(log)?;
+        Ok(state)
+    }
+
+    /// The folds of a log, if they can be had from a snapshot.
+    ///
+    /// # Errors
+    /// As [`fold`](Self::fold), of what came behind the snapshot.
+    pub(crate) fn of_snapshot(log: &LogReader, snapshots: &Snapshots) -> Result<Option<Self>> {
+        let Some(loaded) = snapshots.load(log)? else { return Ok(None) };
+        let (state, folded) = Self::go_on(loaded, Views::default())?;
+        Ok((folded == Folded::All).then_some(state))
+    }
+
+    fn go_on(loaded: Loaded, views: Views) -> Result<(Self, Folded)> {
         let (mut state, mut cursor) = Self::of(loaded, views);
         let mut outcome = Ok(Folded::All);
         cursor.advance(&mut |item| state.fold_next(item, &mut outcome))?;
-        match outcome? {
-            Folded::All => Ok(state),
-            Folded::ReachedBehind => {
-                let mut whole = Self::new(state.views);
-                whole.snapshot = state.snapshot;
-                whole.fold(log)?;
-                Ok(whole)
-            }
-        }
+        Ok((state, outcome?))
     }
 
     fn of(loaded: Loaded, views: Views) -> (Self, Cursor) {
-        let Loaded { cursor, folds, file } = loaded;
+        let Loaded { cursor, folds, file, end: _ } = loaded;
         let next = cursor.position();
         let state = Self {
             next,
