@@ -87,7 +87,7 @@ impl LogDir {
     /// # Errors
     /// `Corrupt` if they are in a hurt block of a compressed file.
     pub(crate) fn read(&self, name: SegmentName, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.view(name)?.read(offset, len)
+        SegmentView::open_once(self.segment_path(name), self.open(name, Access::Read)?)?.read(offset, len)
     }
 
     /// All bytes of a segment, whether its file is compressed or not.

@@ -22,7 +22,7 @@ use crate::storage::StorageFile;
 /// What stands where a block is hurt. Not zero, which is unused space, and no frame begins with it.
 const HURT: u8 = 0xff;
 
-/// How much of a file that is not plain is read to tell what it is: with it, most compressed segments are open.
+/// How much of a file is read to tell what it is: with it, most compressed segments are open.
 const PREFIX_LEN: u64 = 4096;
 
 /// A block of a compressed segment that can't be read.
@@ -143,8 +143,13 @@ pub(crate) struct SegmentView {
 }
 
 impl SegmentView {
-    /// Opens a file to read some of it.
+    /// Opens a file to read several parts of it.
     pub(crate) fn open(path: PathBuf, file: Arc<dyn StorageFile>) -> Result<Self> {
+        Self::with_prefix(path, file, PREFIX_LEN, Vec::new())
+    }
+
+    /// Opens a file, which is plain mostly, to read one part of it.
+    pub(crate) fn open_once(path: PathBuf, file: Arc<dyn StorageFile>) -> Result<Self> {
         Self::with_prefix(path, file, to_u64(SEGMENT_HEADER_LEN), Vec::new())
     }
 
@@ -166,7 +171,7 @@ impl SegmentView {
         let source = Source { path: &view.path, file: &*view.file, prefix: &[] };
         source.read_into(0, len.min(stored_len), &mut spare)?;
         view.prefix = spare;
-        // Most files are plain, and say so in their first bytes.
+        // A plain file says so in its first bytes.
         if len < PREFIX_LEN && SegmentHeader::decode(&view.prefix).is_err() {
             view.prefix = view.stored(0, PREFIX_LEN)?;
         }
