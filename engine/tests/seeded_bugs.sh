@@ -46,6 +46,9 @@ recovery_not_synced        log_simulation
 recovery_syncs_in_place    log_failures log_simulation
 forget_to_wake_a_follower  follow
 follower_skips_after_replace follow
+trust_a_stale_mark         snapshots
+snapshots_outlive_erasure  snapshots
+covers_what_it_forgot      properties snapshots
 start_not_durable          work stories
 second_result_wins         laws
 second_result_taken        laws

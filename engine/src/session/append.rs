@@ -133,6 +133,10 @@ impl Session {
 
     /// How durable a record is at the end of a turn, and before something happens outside that it stands for.
     pub(super) fn at_a_boundary(&self) -> Durability {
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("start_not_durable") {
+            return Durability::Buffered;
+        }
         match self.store.options.durability {
             Durability::Sync | Durability::Turn => Durability::Sync,
             Durability::Buffered => Durability::Buffered,
