@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sessionlog_codec::event::Event;
+use sessionlog_codec::event::{Event, NewEvent, SessionClosed};
 use sessionlog_codec::frame::{Frame, FrameHeader};
 use sessionlog_codec::ids::*;
 use sessionlog_codec::limits::{FRAME_BODY_LEN_MAX, FRAME_HEADER_LEN, FRAME_RECORDS_MAX, PAYLOAD_LEN_MAX};
@@ -231,6 +231,45 @@ fn errors_count_bytes_from_the_start_of_the_frame() {
     let record = RawRecord { flags: 1 << 15, ..GoldenSegment::build().frames[1].2[0].clone() };
     let error = Frame::decode(&RawFrame::records(1, &[record]).bytes(SALT), SALT).unwrap_err();
     assert_eq!((error.what(), error.offset()), ("record flags", FRAME_HEADER_LEN + 8));
+    let mut frame = message_frame().bytes(SALT);
+    frame[FRAME_HEADER_LEN] ^= 1;
+    let error = Frame::decode(&frame, SALT).unwrap_err();
+    assert_eq!((error.what(), error.offset()), ("frame body checksum", FRAME_HEADER_LEN - 8));
+}
+
+/// A header alone is refused for its count too, before anybody counts on a body.
+#[test]
+fn a_header_counts_at_least_one_record_and_at_most_the_limit() {
+    for (record_count, is_sound) in
+        [(0, false), (1, true), (FRAME_RECORDS_MAX, true), (FRAME_RECORDS_MAX + 1, false)]
+    {
+        let header = concat(&RawFrame { record_count, ..message_frame() }.header(SALT));
+        assert_eq!(FrameHeader::decode(&header, SALT).is_ok(), is_sound, "{record_count}");
+    }
+}
+
+#[test]
+fn a_footer_has_at_least_one_entry_and_at_most_the_limit() {
+    let entry = footer::FooterEntry {
+        kind: kind::MessageAppended,
+        node: NodeId::ROOT,
+        frame_offset: 128,
+        timestamp: Timestamp(0),
+    };
+    let max = FRAME_RECORDS_MAX as usize;
+    for (count, is_sound) in [(0, false), (1, true), (max, true), (max + 1, false)] {
+        let entries = vec![entry; count];
+        let mut out = Vec::new();
+        let encoded = footer::encode(&mut out, SALT, Position(2), Epoch(1), &Digest::default(), &entries);
+        assert_eq!(encoded.is_ok(), is_sound, "{count}");
+    }
+}
+
+#[test]
+fn an_event_of_a_past_time_keeps_it() {
+    let event = NewEvent::at(NodeId::ROOT, Timestamp(5), SessionClosed { epoch: Epoch(1) });
+    assert_eq!(event.timestamp, Some(Timestamp(5)));
+    assert_eq!(NewEvent::now(NodeId::ROOT, SessionClosed { epoch: Epoch(1) }).timestamp, None);
 }
 
 /// Each field with where it starts in the payload.

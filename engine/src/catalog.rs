@@ -55,6 +55,15 @@ pub(crate) struct CatalogRow {
     pub(crate) settled: Option<NodeStatus>,
 }
 
+/// A row decoded and encoded again; `None` if it is none. For fuzzing.
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+#[must_use]
+pub fn recode_row(bytes: &[u8]) -> Option<Vec<u8>> {
+    let entry: CatalogEntry = stored::decode(ROW_VERSION, bytes).ok()?;
+    stored::encode(ROW_VERSION, &entry).ok()
+}
+
 /// The open database, for any number of threads. Dropping it lets others have it.
 #[derive(Debug)]
 pub(crate) struct Catalog {

@@ -65,6 +65,9 @@ pub mod session;
 pub mod storage;
 pub mod store;
 
+#[cfg(all(feature = "catalog", feature = "sim"))]
+#[doc(hidden)]
+pub use catalog::recode_row as recode_catalog_row;
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
 pub use log::{Durability, FollowLevel, FollowOptions, ForkPoint, LogOptions, Packing, Reached, Receipt};

@@ -123,6 +123,20 @@ fn records() -> Vec<u8> {
     (0..).zip(&lens).flat_map(spell).collect()
 }
 
+/// Changes of a real snapshot, which the target makes itself: none, one byte near each end, and an end too early.
+fn derived() {
+    for (name, changes) in [
+        ("real", vec![]),
+        ("mark", vec![0, 3, 1, 9]),
+        ("folds", vec![0, 200, 1, 255]),
+        ("short", vec![0, 90, 0]),
+    ] {
+        seed("snapshot", name, &[&[2], changes.as_slice()].concat());
+    }
+    seed("catalog_row", "zeros", &[&[1], [0; 200].as_slice()].concat());
+    seed("catalog_row", "raw", &[0, 1, 0, 0, 0, 0, 0]);
+}
+
 fn logs() {
     let file = golden("00000000000000000001.seg");
     let whole = |prefix: u8, bytes: &[u8]| [&[prefix], bytes].concat();
@@ -251,6 +265,7 @@ fn lives() {
 
 fn main() {
     logs();
+    derived();
     imports();
     lives();
 }

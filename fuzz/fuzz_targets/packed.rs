@@ -45,7 +45,10 @@ fn change(input: &mut Unstructured<'_>, bytes: &mut Vec<u8>, forge: bool) {
             }
         }
     }
-    if forge && let Ok(end) = packed::head_len(bytes) && end <= bytes.len() {
+    if forge
+        && let Ok(end) = packed::head_len(bytes)
+        && end <= bytes.len()
+    {
         let crc = crc32fast::hash(&bytes[SEGMENT_HEADER_LEN..end - 4]);
         bytes[end - 4..end].copy_from_slice(&crc.to_le_bytes());
     }
@@ -78,7 +81,8 @@ fn raw(data: &[u8]) {
 
 fn changed(data: &[u8]) {
     let mut input = Unstructured::new(data);
-    let packing = Packing { block_len: 1 + 8 * usize::from(byte(&mut input)), least_saved: 0, least_percent: 0 };
+    let packing =
+        Packing { block_len: 1 + 8 * usize::from(byte(&mut input)), least_saved: 0, least_percent: 0 };
     let forged: Vec<bool> = (0..byte(&mut input) % 4).map(|_| byte(&mut input) % 2 > 0).collect();
     let which = usize::from(byte(&mut input));
     let changes = input.bytes(input.len().min(forged.len() * 8)).unwrap_or_default();

@@ -47,7 +47,7 @@ pub(super) fn check_links(
         }
     }
     if let Some((name, first, _)) = headers.first()
-        && u64::from(first.segment_no.0) != to_u64(skipped)
+        && first.segment_no.0 != to_u64(skipped)
     {
         let (should, are) = (first.segment_no, skipped);
         return broken(

@@ -1,6 +1,8 @@
 //! What a new owner records before anything else: its ownership, the end of the turns that were broken off, and what of
 //! the recovery needs nobody.
 
+use std::collections::HashSet;
+
 use sessionlog_codec::event::{LoggedEvent, NewEvent, SessionOpened, TurnEnded, TurnOutcome};
 use sessionlog_codec::ids::{NodeId, Position, Timestamp, TurnNo};
 
@@ -34,10 +36,13 @@ impl TakeOver {
         });
         let first = std::iter::once(NewEvent::now(NodeId::ROOT, opened)).chain(ended).collect();
         take_over.add(next, first);
+        // No log leaves a state in which a step that was applied is planned again. A snapshot that somebody forged may, and
+        // must not keep its session from being opened.
+        let mut done: HashSet<Step> = HashSet::new();
         loop {
             let plan = plan(&take_over.after, &|_| Availability::Available);
             let free = plan.into_iter().filter(|step| step.needs_host() == HostNeed::Nothing);
-            let free: Vec<Step> = free.collect();
+            let free: Vec<Step> = free.filter(|step| done.insert(step.clone())).collect();
             let settled = events(&take_over.after, &free);
             if settled.is_empty() {
                 return take_over;
