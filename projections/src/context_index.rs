@@ -16,8 +16,9 @@ use crate::context::Ranges;
 use crate::path::joins_path;
 use crate::words::{Sealed, sealed};
 
-/// Of a conversation with more records than this in its context, the index is not kept: its context is most of its log.
-const ENTRIES_MAX: usize = 1 << 16;
+/// Of a conversation with more records than this in its context, the index is not kept: no model is shown that much, and a
+/// snapshot would be long.
+const ENTRIES_MAX: usize = 1 << 13;
 
 /// The records of each conversation's context. Derives from every event of the tree log.
 ///

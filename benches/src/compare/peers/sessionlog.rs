@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use ::sessionlog::codec::event::{
-    AgentKind, CallFinished, Event, LoggedEvent, MessageAppended, NewEvent, NodeOpened, Outcome, Part,
+    AgentKind, CallFinished, Event, MessageAppended, NewEvent, NodeOpened, Outcome, Part,
     ProviderIds, ResultFlag, ResultOrigin, Role, SourceIds, ToolCall,
 };
 use ::sessionlog::codec::ids::{
     CallRef, InvocationId, MessageNo, NodeId, Position, SessionId, Timestamp, ToolIndex,
 };
-use ::sessionlog::codec::registry::kind;
+use ::sessionlog::projections::EntryBody;
 use ::sessionlog::session::EventItem;
 use ::sessionlog::{Durability, NewSession, Session, StoreOptions, StoreReader};
 
@@ -98,7 +98,7 @@ impl Logs {
         let mut messages = Vec::new();
         self.reader().session(id_of(session))?.events(from, &mut |item| {
             if let EventItem::Event(event) = item {
-                messages.extend(message_of(*event));
+                messages.extend(message_of(event.timestamp, event.event));
             }
             ControlFlow::Continue(())
         })?;
@@ -125,14 +125,13 @@ impl Store for Logs {
     }
 
     fn tail(&self, session: u64, n: usize) -> Result<Vec<Message>> {
-        let mut places = Vec::new();
-        self.reader().session(id_of(session))?.log().index(&mut |position, entry, _| {
-            if entry.kind == kind::MessageAppended || entry.kind == kind::CallFinished {
-                places.push(position);
-            }
-        })?;
-        let first = places[places.len().saturating_sub(n)..].first().copied();
-        self.read(session, first.unwrap_or(Position(1)))
+        let entries = self.reader().session(id_of(session))?.newest(NodeId::ROOT, n)?;
+        let messages = entries.into_iter().filter_map(|entry| match entry.body {
+            EntryBody::Message(said) => message_of(entry.timestamp, (*said).into()),
+            EntryBody::Result(done, _) => message_of(entry.timestamp, (*done).into()),
+            _ => None,
+        });
+        Ok(messages.collect())
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -202,13 +201,13 @@ impl Writer for LogWriter {
     }
 }
 
-fn message_of(logged: LoggedEvent) -> Option<Message> {
-    let at = u64::try_from(logged.timestamp.0 / 1000).ok()?;
+fn message_of(timestamp: Timestamp, event: Event) -> Option<Message> {
+    let at = u64::try_from(timestamp.0 / 1000).ok()?;
     let text = |parts: Vec<Part>| match parts.into_iter().next() {
         Some(Part::Text(text)) => text,
         _ => String::new(),
     };
-    let (id, body) = match logged.event {
+    let (id, body) = match event {
         Event::MessageAppended(said) if said.role == Role::User => {
             (said.provider.response?, Body::User { text: text(said.parts) })
         }
