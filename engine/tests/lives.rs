@@ -363,6 +363,30 @@ impl Life {
         }
     }
 
+    /// What is told of a part of the session, by its owner and by readers.
+    fn check_parts(&self, cold: &TreeState, summary: &Summary, recovery: &RecoveryState) {
+        let reader = self.session().reader();
+        // Of reading without owning, part by part: each of it takes a look at all files.
+        let part = self.steps.len() % 4;
+        if part == 0 {
+            assert_eq!(reader.summary().unwrap(), *summary);
+            assert_eq!(reader.open_calls().unwrap(), recovery.ledger().open_calls());
+        }
+        for node in cold.nodes() {
+            assert_eq!(self.session().context_of(node).unwrap(), cold.context(node), "node {node}");
+            if part == 1 {
+                assert_eq!(reader.context(node).unwrap(), cold.context(node), "node {node}");
+            }
+            if part == 2 {
+                let transcript = cold.transcript(node);
+                for limit in [1, 4, 20] {
+                    let newest = &transcript[transcript.len().saturating_sub(limit)..];
+                    assert_eq!(reader.newest(node, limit).unwrap(), newest, "node {node}, {limit}");
+                }
+            }
+        }
+    }
+
     fn check(&self) {
         let reader = self.session().reader();
         let (mut cold, mut replay) = (TreeState::default(), Replay::default());
@@ -390,25 +414,7 @@ impl Life {
         assert_eq!(self.session().open_calls().unwrap(), recovery.ledger().open_calls());
         let available = |_: &Binding<'_>| Availability::Available;
         assert_eq!(self.session().plan(&available).unwrap(), recovery::plan(&recovery, &available));
-        // Of reading without owning, part by part: each of it takes a look at all files.
-        let part = self.steps.len() % 4;
-        if part == 0 {
-            assert_eq!(reader.summary().unwrap(), summary);
-            assert_eq!(reader.open_calls().unwrap(), recovery.ledger().open_calls());
-        }
-        for node in cold.nodes() {
-            assert_eq!(self.session().context_of(node).unwrap(), cold.context(node), "node {node}");
-            if part == 1 {
-                assert_eq!(reader.context(node).unwrap(), cold.context(node), "node {node}");
-            }
-            if part == 2 {
-                let transcript = cold.transcript(node);
-                for limit in [1, 4, 20] {
-                    let newest = &transcript[transcript.len().saturating_sub(limit)..];
-                    assert_eq!(reader.newest(node, limit).unwrap(), newest, "node {node}, {limit}");
-                }
-            }
-        }
+        self.check_parts(&cold, &summary, &recovery);
         for node in cold.nodes() {
             let context = cold.context(node);
             assert_eq!(validate_pairing(&context), Ok(()), "node {node}");

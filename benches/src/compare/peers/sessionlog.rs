@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use ::sessionlog::codec::event::{
-    AgentKind, CallFinished, Event, MessageAppended, NewEvent, NodeOpened, Outcome, Part,
-    ProviderIds, ResultFlag, ResultOrigin, Role, SourceIds, ToolCall,
+    AgentKind, CallFinished, Event, MessageAppended, NewEvent, NodeOpened, Outcome, Part, ProviderIds,
+    ResultFlag, ResultOrigin, Role, SourceIds, ToolCall,
 };
 use ::sessionlog::codec::ids::{
     CallRef, InvocationId, MessageNo, NodeId, Position, SessionId, Timestamp, ToolIndex,
