@@ -19,19 +19,27 @@ use sessionlog::log::{
 };
 use sessionlog::session::EventItem;
 use sessionlog::storage::SimStorage;
-use sessionlog::{ErrorKind, ForkOptions, ForkPoint, Message, NewSession, SessionReader};
+use sessionlog::{
+    ErrorKind, ForkOptions, ForkPoint, Message, NewSession, SessionReader, SnapshotPolicy, Store,
+    StoreOptions,
+};
 use sessionlog_codec::frame::Frame;
 use sessionlog_codec::ids::{Digest, FormatVersion};
 use sessionlog_codec::limits::{FRAME_HEADER_LEN, SEGMENT_HEADER_LEN};
 use sessionlog_codec::segment::SegmentHeader;
 use support::content;
-use support::tree::open;
+use support::tree::open_with;
 
 const ID: SessionId = SessionId([9; 16]);
 const PAYLOAD: &[u8] = b"from the future";
 
 /// Changes a frame; its checksums are made to hold afterwards.
 type Patch = fn(&mut [u8]);
+
+/// Without snapshots: behind one, an owner does not look into the segments that came before it.
+fn open(storage: &SimStorage) -> Store {
+    open_with(storage, StoreOptions { snapshots: SnapshotPolicy::Off, ..StoreOptions::default() })
+}
 
 /// A session of several small segments, closed in order.
 fn closed() -> SimStorage {
@@ -250,13 +258,14 @@ fn a_segment_for_newer_readers_is_unsupported_and_nothing_of_it_is_touched() {
 #[cfg(feature = "compression")]
 #[test]
 fn a_newer_way_to_compress_is_unsupported_and_nothing_of_it_is_touched() {
-    use sessionlog::{Compression, Packing, StoreOptions};
+    use sessionlog::{Compression, Packing};
     use sessionlog_codec::packed::{PackedHead, head_len};
 
     let packing = Packing { block_len: 500, least_saved: 0, least_percent: 0 };
     let storage = closed();
-    let options = StoreOptions { compression: Compression::With(packing), ..StoreOptions::default() };
-    support::tree::open_with(&storage, options).resume(ID).unwrap().0.close().unwrap();
+    let compression = Compression::With(packing);
+    let options = StoreOptions { compression, snapshots: SnapshotPolicy::Off, ..StoreOptions::default() };
+    open_with(&storage, options).resume(ID).unwrap().0.close().unwrap();
     let all = segments(&storage);
     for (nth, path) in all.iter().enumerate().take(all.len() - 1) {
         let first: u64 = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();

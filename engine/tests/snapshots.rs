@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use sessionlog::codec::event::{CompactionTrigger, Effect, Role, TurnOutcome};
 use sessionlog::codec::ids::{CallRef, IdempotencyKey, MessageNo, NodeId, SessionId, ToolIndex};
+use sessionlog::log::Severity;
 use sessionlog::projections::rewind::RewindTo;
 use sessionlog::session::Compaction;
 use sessionlog::storage::{Access, Call, CrashMode, SimStorage, Storage};
@@ -176,6 +177,27 @@ fn what_is_left_out_is_read_when_somebody_asks() {
 
 fn key() -> IdempotencyKey {
     IdempotencyKey([7; 16])
+}
+
+/// The segments before a snapshot are counted and not looked into: a missing one keeps everybody from writing, a hurt one is
+/// found by who reads it.
+#[test]
+fn what_is_before_a_snapshot_is_counted() {
+    let (storage, id) = recorded(40);
+    let log = open(&storage).reader().session(id).unwrap().place().dir.join("log");
+    let second = log.join(&storage.list(&log).unwrap()[1].name);
+    let gone = storage.power_cut(CrashMode::KeepAll);
+    gone.remove_file(&second).unwrap();
+    let refused = open(&gone).resume(id).unwrap_err();
+    assert_eq!((refused.kind(), refused.code()), (ErrorKind::Corrupt, "log.damaged"), "{refused}");
+    let hurt = storage.power_cut(CrashMode::KeepAll);
+    let file = hurt.open(&second, Access::ReadWrite).unwrap();
+    file.write_at(b"not what was written", 200).unwrap();
+    let (session, report) = open(&hurt).resume(id).unwrap();
+    assert!(report.snapshot.is_some());
+    session.append(Message::user("on")).unwrap();
+    assert_eq!(session.ledger(|_| ()).unwrap_err().code(), "log.damaged");
+    assert!(session.reader().verify().unwrap().all().any(|finding| finding.severity == Severity::Lost));
 }
 
 #[test]

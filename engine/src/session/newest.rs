@@ -13,8 +13,8 @@ use crate::error::{ErrorKind, Result};
 use crate::log::ReadItem;
 use crate::num::to_u64;
 
-/// How many records are read for each entry that is asked for: a message, the start of a call, its result, a turn's bounds.
-const RECORDS_PER_ENTRY: u64 = 4;
+/// How many records are read at first for each entry that is asked for; twice as many each time that they were too few.
+const RECORDS_PER_ENTRY: u64 = 2;
 
 impl SessionReader {
     /// The newest entries of a conversation's transcript, at most `limit` of them, oldest first: the end of what
@@ -24,7 +24,7 @@ impl SessionReader {
     /// # Errors
     /// As [`events`](Self::events). Records that can't be read are left out.
     pub fn newest(&self, node: NodeId, limit: usize) -> Result<Vec<TranscriptEntry>> {
-        let mut loaded = self.snapshots().load(self.log())?;
+        let loaded = self.snapshots().load(self.log())?;
         let next = match &loaded {
             Some(loaded) => loaded.end.mark.next,
             None => self.log().mark()?.map_or(Position::START, |mark| mark.next),
@@ -33,25 +33,23 @@ impl SessionReader {
         loop {
             let from = Position(next.0.saturating_sub(back).max(1));
             let mut end = End::new(node, from);
-            self.fold_end(&mut loaded, from, &mut end)?;
+            self.fold_end(loaded.as_ref(), from, &mut end)?;
             if let Some(entries) = end.entries(limit) {
                 return Ok(entries);
             }
-            back = back.saturating_mul(8);
+            back = back.saturating_mul(2);
         }
     }
 
     /// Folds the log from `from` on: by what a snapshot tells of its end, as far as that goes.
-    fn fold_end(&self, loaded: &mut Option<Loaded>, from: Position, end: &mut End) -> Result<()> {
-        // Its cursor gives what came behind it once.
-        let recent = loaded.take_if(|loaded| loaded.end.first_recent() <= from);
-        if let Some(mut loaded) = recent {
+    fn fold_end(&self, loaded: Option<&Loaded>, from: Position, end: &mut End) -> Result<()> {
+        if let Some(loaded) = loaded.filter(|loaded| loaded.end.first_recent() <= from) {
             let read = self.log().read_recent(&loaded.end, from, &mut |record| {
                 end.take(event_item(&record));
             });
             match read {
                 Ok(()) => {
-                    loaded.cursor.advance(&mut |item| {
+                    loaded.cursor.clone().advance(&mut |item| {
                         if let ReadItem::Record(record) = item {
                             end.take(event_item(&record));
                         }
