@@ -7,6 +7,7 @@ mod claims;
 mod compaction;
 mod erasure;
 mod events;
+mod folds;
 mod follow;
 mod fork;
 mod lifecycle;
@@ -140,7 +141,7 @@ impl Session {
 
     /// A tree that holds all messages of one conversation.
     fn with_words_of<T>(&self, node: NodeId, look: impl FnOnce(&TreeState) -> T) -> Result<T> {
-        let wanted = match self.state()?.contexts.holds_all(node) {
+        let wanted = match self.state()?.folds.contexts.holds_all(node) {
             true => Wanted::Context(node),
             false => Wanted::Everything,
         };
@@ -190,7 +191,7 @@ impl Session {
         let end = self.writer.durable_end().filter(|end| end.mark.next == state.next);
         let Some(end) = end else { return };
         let newest = Position(end.mark.next.0.saturating_sub(1));
-        match self.snapshots().write(end, state.folds(messages), state.snapshot.1) {
+        match self.snapshots().write(end, state.folds.bounded(messages), state.snapshot.1) {
             Ok(file) => state.snapshot = (newest, Some(file)),
             Err(error) => {
                 tracing::warn!(session = %self.place.id, %error, "the snapshot could not be written");
@@ -203,7 +204,7 @@ impl Session {
     /// # Errors
     /// `Io` or `Corrupt` if the log has to be read anew after a failed append and can't be.
     pub fn summary(&self) -> Result<Summary> {
-        Ok(self.state()?.summary.clone())
+        Ok(self.state()?.folds.summary.clone())
     }
 
     /// The numbers that the next events must carry, for [`append_batch`](Self::append_batch).

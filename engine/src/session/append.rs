@@ -13,9 +13,10 @@ use sessionlog_codec::record::Envelope;
 use sessionlog_projections::BatchLawBroken;
 
 use super::Session;
+use super::folds::Keyed;
 use super::message::{Compaction, Message};
 use super::snapshot::Moment;
-use super::state::{Freshness, Keyed, Reach, State, as_logged};
+use super::state::{Freshness, Reach, State, as_logged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Batch, Durability, Reached, Receipt};
 
@@ -64,7 +65,7 @@ impl Session {
             // Without the state, so that conversations of one tree don't wait for each other's encoding.
             let encoded = self.encode(&events)?;
             let mut state = self.state()?;
-            if let Some(known) = key.and_then(|key| state.keys.get(&key)).copied() {
+            if let Some(known) = key.and_then(|key| state.folds.keys.get(&key)).copied() {
                 drop(state);
                 return self.appended_before(known);
             }
@@ -87,7 +88,7 @@ impl Session {
     ) -> Result<Appended> {
         let Message { mut body, key } = message;
         let mut state = self.state()?;
-        if let Some(known) = key.and_then(|key| state.keys.get(&key)).copied() {
+        if let Some(known) = key.and_then(|key| state.folds.keys.get(&key)).copied() {
             drop(state);
             return self.appended_before(known);
         }
@@ -196,7 +197,7 @@ impl Session {
             let event = as_logged(event, position, now);
             position = Position(position.0.saturating_add(1));
             if let Some(key) = key {
-                state.remember_key(key, &event);
+                state.folds.remember_key(key, &event);
             }
             state.apply(&event);
         }

@@ -31,7 +31,7 @@ impl Session {
     pub fn compaction_need(&self, node: NodeId, settings: &CompactionSettings) -> Result<Need> {
         let mut state = self.state()?;
         let context = self.content_of(&mut state, Wanted::Context(node))?.tree.context(node);
-        let calibration = state.calibration.of(node);
+        let calibration = state.folds.calibration.of(node);
         let window = settings.window.or_else(|| calibration.window());
         Ok(need(&context, &calibration, window, &settings.policy))
     }
@@ -43,10 +43,10 @@ impl Session {
     pub fn plan_compaction(&self, node: NodeId, settings: &CompactionSettings) -> Result<Plan> {
         let mut state = self.state()?;
         self.content_of(&mut state, Wanted::Context(node))?;
-        let window = settings.window.or_else(|| state.calibration.of(node).window());
+        let window = settings.window.or_else(|| state.folds.calibration.of(node).window());
         let pinned = pinned(&state, node, &settings.pinned);
         let state = &mut *state;
-        let calibration = state.calibration.clone();
+        let calibration = state.folds.calibration.clone();
         let tree = &state.content(&self.log, Wanted::Context(node))?.tree;
         plan(tree, node, &pinned, &calibration, window, &settings.policy).map_err(not_planned)
     }
@@ -63,7 +63,7 @@ impl Session {
         let tree = &self.content_of(&mut state, Wanted::Context(node))?.tree;
         let compacted = accept(plan, tree, summary, attempt).map_err(rejected)?;
         let mut events = vec![NewEvent::now(node, compacted)];
-        if state.recovery.delegations().affinity(node).is_some() {
+        if state.folds.recovery.delegations().affinity(node).is_some() {
             let reason = "compacted".to_owned();
             events.push(NewEvent::now(node, AffinityCleared { reason }));
         }
@@ -72,7 +72,7 @@ impl Session {
 }
 
 fn pinned(state: &State, node: NodeId, by_host: &Pinned) -> Pinned {
-    let mut pinned = Pinned::of(node, state.ledger(), &state.running);
+    let mut pinned = Pinned::of(node, state.ledger(), &state.folds.running);
     pinned.messages.extend(&by_host.messages);
     pinned.tools.extend(by_host.tools.iter().cloned());
     pinned.open.extend(&by_host.open);

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sessionlog_codec::event::{Event, LoggedEvent, NewEvent, NodeDeleted, Redacted};
@@ -17,6 +18,7 @@ use super::Session;
 use super::state::Freshness;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durability, Erasure, LogReader, ReadItem};
+use crate::storage::Storage;
 
 /// A deletion of a child: what it takes along.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +68,7 @@ impl Session {
     pub fn plan_child_deletion(&self, child: NodeId) -> Result<ChildDeletion> {
         let descendants = {
             let state = self.state()?;
-            let found = state.recovery.delegations().can_delete(child, state.ledger());
+            let found = state.folds.recovery.delegations().can_delete(child, state.ledger());
             found.map_err(not_deletable)?
         };
         self.writer.flush()?;
@@ -85,7 +87,7 @@ impl Session {
     /// else as [`append`](Self::append).
     pub fn delete_child(&self, child: NodeId, actor: impl Into<String>) -> Result<ChildDeletion> {
         let mut state = self.state()?;
-        let found = state.recovery.delegations().can_delete(child, state.ledger());
+        let found = state.folds.recovery.delegations().can_delete(child, state.ledger());
         let descendants = found.map_err(not_deletable)?;
         let deleted = NodeDeleted { child, descendants: descendants.clone(), actor: actor.into() };
         let events = vec![NewEvent::now(NodeId::ROOT, deleted)];
@@ -118,8 +120,9 @@ impl Session {
     pub(super) fn finish_erasures(&self) -> Result<Erasure> {
         let (mut positions, deleted) = {
             let state = self.state()?;
-            let deleted: BTreeSet<NodeId> = state.recovery.delegations().unfinished_deletions().collect();
-            (state.erasures.unfinished(), deleted)
+            let deleted: BTreeSet<NodeId> =
+                state.folds.recovery.delegations().unfinished_deletions().collect();
+            (state.folds.erasures.unfinished(), deleted)
         };
         if !deleted.is_empty() {
             positions.extend(positions_of(&self.log, &deleted)?);
@@ -142,6 +145,15 @@ impl Session {
         self.views_without_the_erased()?;
         self.store.home.discard_catalog()?;
         Ok(erased)
+    }
+}
+
+/// Removes a file that holds what was derived from records that are erased. Whether there was one.
+pub(super) fn remove_if_there(storage: &dyn Storage, path: &Path) -> Result<bool> {
+    match storage.remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Error::io("removing", path, error)),
     }
 }
 

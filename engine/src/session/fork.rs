@@ -142,19 +142,19 @@ fn first_events(
         NewEvent::now(NodeId::ROOT, forked),
         NewEvent::now(NodeId::ROOT, session_opened(plan.epoch(), owner, None)),
     ];
-    events.extend(open_turns(&state.recovery).into_iter().map(|(node, turn)| {
+    events.extend(open_turns(&state.folds.recovery).into_iter().map(|(node, turn)| {
         let (outcome, stage, error) = (TurnOutcome::Interrupted, None, None);
         NewEvent::now(node, TurnEnded { turn, outcome, stage, error })
     }));
     // Two sessions that went on with one conversation at the provider would answer each other's questions.
     let continued =
-        state.ledger().nodes().filter(|node| state.recovery.delegations().affinity(*node).is_some());
+        state.ledger().nodes().filter(|node| state.folds.recovery.delegations().affinity(*node).is_some());
     events.extend(continued.map(|node| {
         let reason = "forked".to_owned();
         NewEvent::now(node, AffinityCleared { reason })
     }));
     // A weaker title than the one that is inherited would never be shown.
-    let inherited = state.summary.title_origin();
+    let inherited = state.folds.summary.title_origin();
     let origin = inherited.map_or(TitleOrigin::Host, |origin| origin.max(TitleOrigin::Host));
     events.extend(title.map(|title| NewEvent::now(NodeId::ROOT, SessionTitled { title, origin })));
     events
@@ -163,7 +163,9 @@ fn first_events(
 /// Whether a log is that of the session at its place. A fork that lost the segments it wrote itself looks like the session
 /// it was forked from, and must not be gone on with as that.
 pub(super) fn check_identity(state: &State, place: &SessionPlace) -> Result<()> {
-    let Some(found) = state.summary.session_id.filter(|found| *found != place.id) else { return Ok(()) };
+    let Some(found) = state.folds.summary.session_id.filter(|found| *found != place.id) else {
+        return Ok(());
+    };
     let message = format!(
         "{} holds the log of session {found}: the segments that make it session {} are missing, or it was copied here. It \
          can be read (`logdump show`), not written",

@@ -157,7 +157,7 @@ impl Session {
     /// Records the new ownership, ends the turns that the old one left open, and does what of the recovery needs no host.
     fn take_over(&self, owner: &Owner, recovery: LogRecovery) -> Result<RecoveryReport> {
         let mut state = self.state()?;
-        let previous_end = match state.summary.lifecycle {
+        let previous_end = match state.folds.summary.lifecycle {
             Lifecycle::Open => PreviousEnd::Crashed,
             Lifecycle::Closed | Lifecycle::Finished(_) => PreviousEnd::Closed,
         };
@@ -170,7 +170,8 @@ impl Session {
         });
         let epoch = self.writer.epoch();
         let opened = session_opened(epoch, owner, cut);
-        let TakeOver { events, steps, turns, after: _ } = TakeOver::of(&state.recovery, state.next, opened);
+        let TakeOver { events, steps, turns, after: _ } =
+            TakeOver::of(&state.folds.recovery, state.next, opened);
         let open_before = state.ledger().open_calls();
         // One frame with the ownership: a crash leaves all of it or nothing.
         self.commit(&mut state, events, Durability::Sync)?.wait(self, state)?;
@@ -185,9 +186,9 @@ impl Session {
             last: recovery.last,
             cut: recovery.cut,
             unknown_calls: open_before.into_iter().filter(unknown).collect(),
-            not_started_calls: not_started(&state.recovery),
+            not_started_calls: not_started(&state.folds.recovery),
             interrupted_turns: turns,
-            owed: recovery::plan(&state.recovery, &|_| Availability::Available),
+            owed: recovery::plan(&state.folds.recovery, &|_| Availability::Available),
             settled: steps,
             snapshot: None,
             rebuilt_views: Vec::new(),
@@ -291,7 +292,7 @@ pub(super) fn session_opened(epoch: Epoch, owner: &Owner, cut: Option<CutTail>) 
 }
 
 fn check_tools(state: &State, options: &ResumeOptions) -> Result<()> {
-    let created = state.summary.created.as_ref();
+    let created = state.folds.summary.created.as_ref();
     let stored = created.and_then(|created| created.what.tool_registry_hash.as_deref());
     match (stored, options.tool_registry_hash.as_deref()) {
         (Some(stored), Some(given)) if stored != given => {

@@ -166,7 +166,7 @@ impl Session {
         let orphan = self.orphans()?.into_iter().find(|it| it.node == node && it.call == call);
         let mut state = self.state()?;
         let question_id = question_id(node, call);
-        let waits = state.questions.get(&question_id).is_some_and(|question| question.answer.is_none());
+        let waits = state.folds.questions.get(&question_id).is_some_and(|question| question.answer.is_none());
         let Some(orphan) = orphan.filter(|_| waits) else {
             let message = format!("no question about {call} of node {node} waits for an answer");
             return Err(Error::new(ErrorKind::NotFound, "orphan.question", message));
@@ -219,9 +219,9 @@ impl Session {
 
 /// Calls that conversations wait for, and whose outcome is not known; those that became children aside.
 fn orphans(state: &State) -> Vec<(NodeId, CallRef, Option<Effect>)> {
-    let (ledger, delegations) = (state.ledger(), state.recovery.delegations());
+    let (ledger, delegations) = (state.ledger(), state.folds.recovery.delegations());
     let waited_for = |node: NodeId, call: &CallRef| {
-        ledger.settled(node).is_none() && state.recovery.waiting_message(node) == Some(call.message_no)
+        ledger.settled(node).is_none() && state.folds.recovery.waiting_message(node) == Some(call.message_no)
     };
     let open = ledger.open_calls().into_iter().filter(|open| waited_for(open.node, &open.call));
     let open = open.filter(|open| delegations.child_of(open.node, open.call).is_none());
@@ -245,7 +245,7 @@ fn orphans(state: &State) -> Vec<(NodeId, CallRef, Option<Effect>)> {
 /// The question about an orphan, if it was not asked yet.
 fn question(state: &State, orphan: &Orphan) -> Option<NewEvent> {
     let question_id = question_id(orphan.node, orphan.call);
-    if state.questions.get(&question_id).is_some() {
+    if state.folds.questions.get(&question_id).is_some() {
         return None;
     }
     let text = match orphan.effect {
@@ -292,7 +292,8 @@ fn answer(state: &State, orphan: &Orphan, choice: OrphanChoice) -> Option<NewEve
 fn end_turn(state: &State) -> Vec<NewEvent> {
     let root = NodeId::ROOT;
     let open = state.ledger().open_turn(root);
-    let waits = state.recovery.waiting_message(root).is_some() || state.recovery.owed(root) != Owed::Nothing;
+    let waits = state.folds.recovery.waiting_message(root).is_some()
+        || state.folds.recovery.owed(root) != Owed::Nothing;
     if open.is_none() && !waits {
         return Vec::new();
     }

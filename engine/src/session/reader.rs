@@ -91,7 +91,7 @@ impl SessionReader {
     /// As [`events`](Self::events).
     pub fn summary(&self) -> Result<Summary> {
         if let Some(state) = self.state()? {
-            return Ok(state.summary);
+            return Ok(state.folds.summary);
         }
         let mut summary = Summary::default();
         self.fold(Position(u64::MAX), &mut summary)?;

@@ -8,16 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use sessionlog_codec::ids::{Epoch, IdempotencyKey, Position};
 use sessionlog_codec::stored;
-use sessionlog_projections::compaction::{Calibration, RunningChildren};
-use sessionlog_projections::context_index::ContextIndex;
-use sessionlog_projections::questions::Questions;
-use sessionlog_projections::recovery::RecoveryState;
-use sessionlog_projections::{Recent, Summary};
 
-use super::erasure::Erasures;
-use super::state::{KEYS_MAX, Keyed, OPENINGS_MAX};
+use super::erasure::remove_if_there;
+use super::folds::Folds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Cursor, DurableEnd, LogReader};
 use crate::num::to_usize;
@@ -74,22 +68,6 @@ pub(super) enum Moment {
     Append,
     TurnEnd,
     Close,
-}
-
-/// The folds of a session, without what of them is old and settled.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Folds {
-    pub(super) recovery: RecoveryState,
-    pub(super) summary: Summary,
-    pub(super) calibration: Calibration,
-    pub(super) running: RunningChildren,
-    pub(super) questions: Questions,
-    pub(super) erasures: Erasures,
-    pub(super) erased: u64,
-    pub(super) run_id: Option<String>,
-    pub(super) keys: Recent<IdempotencyKey, Keyed, KEYS_MAX>,
-    pub(super) openings: Recent<Epoch, Position, OPENINGS_MAX>,
-    pub(super) contexts: ContextIndex,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -191,12 +169,7 @@ impl Snapshots {
         }
         let mut removed = false;
         for name in NAMES {
-            let path = self.path(name);
-            match self.storage.remove_file(&path) {
-                Ok(()) => removed = true,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::io("removing", &path, error)),
-            }
+            removed |= remove_if_there(&*self.storage, &self.path(name))?;
         }
         if removed { self.storage.sync_dir(&self.dir).map_err(|e| Error::sync(&self.dir, e)) } else { Ok(()) }
     }

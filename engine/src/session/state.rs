@@ -2,29 +2,17 @@
 
 use std::ops::ControlFlow;
 
-use serde::{Deserialize, Serialize};
 use sessionlog_codec::event::{Event, LoggedEvent, NewEvent};
-use sessionlog_codec::ids::{Epoch, IdempotencyKey, MessageNo, NodeId, Position};
+use sessionlog_codec::ids::{NodeId, Position};
 use sessionlog_codec::record::{Criticality, Record};
-use sessionlog_projections::compaction::{Calibration, RunningChildren};
-use sessionlog_projections::context_index::ContextIndex;
-use sessionlog_projections::questions::Questions;
-use sessionlog_projections::recovery::RecoveryState;
 use sessionlog_projections::render::Replay;
-use sessionlog_projections::{Ledger, Projection, Recent, Summary, TreeState};
+use sessionlog_projections::{Ledger, Projection, TreeState};
 
-use super::erasure::Erasures;
-use super::snapshot::{Folds, Loaded, Snapshots};
+use super::folds::Folds;
+use super::snapshot::{Loaded, Snapshots};
 use super::views::Views;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Cursor, LogReader, ReadItem};
-
-/// What an append under an idempotency key gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Keyed {
-    pub(crate) first: Position,
-    pub(crate) message_no: Option<MessageNo>,
-}
 
 /// Whether the folds agree with the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +30,6 @@ pub(crate) struct Content {
     pub(crate) replay: Replay,
 }
 
-/// How many idempotency keys are remembered: those used last.
-pub(crate) const KEYS_MAX: usize = 8192;
-/// How many ownerships are remembered: the last ones.
-pub(crate) const OPENINGS_MAX: usize = 64;
-
 /// How much of the log the folds know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
@@ -61,22 +44,9 @@ pub(crate) enum Reach {
 pub(crate) struct State {
     pub(crate) next: Position,
     pub(crate) reach: Reach,
-    pub(crate) recovery: RecoveryState,
-    pub(crate) summary: Summary,
-    pub(crate) calibration: Calibration,
-    pub(crate) running: RunningChildren,
-    pub(crate) questions: Questions,
-    pub(crate) erasures: Erasures,
-    /// How many records are erased.
-    pub(crate) erased: u64,
-    /// Where each ownership begins.
-    pub(crate) openings: Recent<Epoch, Position, OPENINGS_MAX>,
-    /// The root's current run, in the host's words.
-    pub(crate) run_id: Option<String>,
-    pub(crate) contexts: ContextIndex,
+    pub(crate) folds: Folds,
     /// What was said: only once somebody asks for it.
     content: Option<(ContentReach, Box<Content>)>,
-    pub(crate) keys: Recent<IdempotencyKey, Keyed, KEYS_MAX>,
     pub(crate) views: Views,
     pub(crate) freshness: Freshness,
     /// What the newest snapshot holds, and the file that it is in.
@@ -105,18 +75,8 @@ impl State {
         Self {
             next: Position(1),
             reach: Reach::Whole,
-            recovery: RecoveryState::default(),
-            summary: Summary::default(),
-            calibration: Calibration::default(),
-            running: RunningChildren::default(),
-            questions: Questions::default(),
-            erasures: Erasures::default(),
-            erased: 0,
-            openings: Recent::default(),
-            run_id: None,
-            contexts: ContextIndex::default(),
+            folds: Folds::default(),
             content: None,
-            keys: Recent::default(),
             views,
             freshness: Freshness::Current,
             snapshot: (Position::START, None),
@@ -164,48 +124,18 @@ impl State {
         let state = Self {
             next,
             reach: Reach::Bounded,
-            recovery: folds.recovery,
-            summary: folds.summary,
-            calibration: folds.calibration,
-            running: folds.running,
-            questions: folds.questions,
-            erasures: folds.erasures,
-            erased: folds.erased,
-            openings: folds.openings,
-            run_id: folds.run_id,
-            contexts: folds.contexts,
-            keys: folds.keys,
+            folds,
             snapshot: (Position(next.0.saturating_sub(1)), Some(file)),
             ..Self::new(views)
         };
         (state, cursor)
     }
 
-    /// What a snapshot keeps, with the `messages` newest of each conversation.
-    pub(crate) fn folds(&self, messages: u64) -> Folds {
-        Folds {
-            recovery: self.recovery.bounded(messages),
-            summary: self.summary.clone(),
-            calibration: self.calibration.clone(),
-            running: self.running.clone(),
-            questions: self.questions.clone(),
-            erasures: self.erasures.bounded(),
-            erased: self.erased,
-            run_id: self.run_id.clone(),
-            keys: self.keys.clone(),
-            openings: self.openings.clone(),
-            contexts: self.contexts.clone(),
-        }
-    }
-
-    /// Folds the whole log anew, if a part of it is left out.
+    /// Folds the whole log anew.
     ///
     /// # Errors
     /// As [`fold`](Self::fold): the state is as it was.
     pub(crate) fn make_whole(&mut self, log: &LogReader) -> Result<()> {
-        if self.reach == Reach::Whole {
-            return Ok(());
-        }
         let mut whole = Self::new(Views::default());
         whole.fold_until(log, Position(self.next.0.saturating_sub(1)))?;
         whole.next = self.next;
@@ -267,7 +197,7 @@ impl State {
                     return Ok(Folded::ReachedBehind);
                 }
                 if let Some(key) = key {
-                    self.remember_key(key, &event);
+                    self.folds.remember_key(key, &event);
                 }
                 self.apply(&event);
                 Ok(Folded::All)
@@ -287,34 +217,8 @@ impl State {
         self.reach == Reach::Whole || self.ledger().covers(node, event)
     }
 
-    pub(crate) fn remember_key(&mut self, key: IdempotencyKey, event: &LoggedEvent) {
-        let message_no = match &event.event {
-            Event::MessageAppended(message) => Some(message.message_no),
-            _ => None,
-        };
-        if self.keys.get(&key).is_none() {
-            self.keys.insert(key, Keyed { first: event.position, message_no });
-        }
-    }
-
     pub(crate) fn apply(&mut self, event: &LoggedEvent) {
-        self.recovery.apply(event);
-        self.summary.apply(event);
-        self.calibration.apply(event);
-        self.running.apply(event);
-        self.questions.apply(event);
-        self.erasures.apply(event);
-        self.contexts.apply(event);
-        match &event.event {
-            Event::Erased { .. } => self.erased = self.erased.saturating_add(1),
-            Event::SessionOpened(opened) => drop(self.openings.insert(opened.epoch, event.position)),
-            _ => {}
-        }
-        if let Event::RunStarted(run) = &event.event
-            && event.node == NodeId::ROOT
-        {
-            self.run_id = Some(run.run_id.clone());
-        }
+        self.folds.apply(event);
         if let Some((_, content)) = &mut self.content {
             content.apply(event);
         }
@@ -323,7 +227,7 @@ impl State {
 
     /// What appends are checked against.
     pub(crate) fn ledger(&self) -> &Ledger {
-        self.recovery.ledger()
+        self.folds.recovery.ledger()
     }
 
     /// Whether that part of the content is folded: then it is kept up, and asking for it reads nothing.
@@ -339,8 +243,8 @@ impl State {
         let content = match self.content.take() {
             Some(content) if self.serves(content.0, wanted) => content,
             _ => match wanted {
-                Wanted::Context(node) if self.contexts.knows(node) => {
-                    (ContentReach::Contexts, fold_records(log, &self.contexts.positions())?)
+                Wanted::Context(node) if self.folds.contexts.knows(node) => {
+                    (ContentReach::Contexts, fold_records(log, &self.folds.contexts.positions())?)
                 }
                 _ => (ContentReach::Whole, fold_content(log, self.next)?),
             },
@@ -352,7 +256,7 @@ impl State {
         match (reach, wanted) {
             (ContentReach::Whole, _) => true,
             (ContentReach::Contexts, Wanted::Everything) => false,
-            (ContentReach::Contexts, Wanted::Context(node)) => self.contexts.knows(node),
+            (ContentReach::Contexts, Wanted::Context(node)) => self.folds.contexts.knows(node),
         }
     }
 }

@@ -15,8 +15,9 @@ use sessionlog_projections::views::{Dialect, MetaExtra, Pieces, Rendered, Transc
 use sessionlog_projections::{Recent, Status, Summary};
 
 use super::Session;
+use super::erasure::remove_if_there;
 use super::events::{EventItem, event_item, read_events};
-use super::state::OPENINGS_MAX;
+use super::folds::OPENINGS_MAX;
 use crate::error::{Error, Result};
 use crate::log::{Cursor, LogReader, ReadItem};
 use crate::num::to_u64;
@@ -257,11 +258,12 @@ impl Views {
                 }
             }
         })?;
-        if outcome? == Match::Yes {
-            self.take(out.finish()?, shown);
-            self.cursor = Some(cursor);
-        } else {
-            self.matching = Match::No("an event changed an earlier line");
+        match outcome? {
+            Match::Yes => {
+                self.take(out.finish()?, shown);
+                self.cursor = Some(cursor);
+            }
+            changed @ Match::No(_) => self.matching = changed,
         }
         Ok(())
     }
@@ -376,13 +378,7 @@ impl Session {
         // Another host may have kept some.
         let storage = &self.store.home.storage;
         for name in [TRANSCRIPT, META, COST] {
-            let path = self.place.dir.join(name);
-            match storage.remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::io("removing", &path, error));
-                }
-                _ => {}
-            }
+            remove_if_there(&**storage, &self.place.dir.join(name))?;
         }
         Ok(())
     }
@@ -395,10 +391,10 @@ impl Session {
         let shown = Shown {
             log: &self.log,
             last: Position(state.next.0.saturating_sub(1)),
-            openings: &state.openings,
-            erased: state.erased,
-            summary: &state.summary,
-            status: state.summary.status(sessionlog_projections::Liveness::Alive),
+            openings: &state.folds.openings,
+            erased: state.folds.erased,
+            summary: &state.folds.summary,
+            status: state.folds.summary.status(sessionlog_projections::Liveness::Alive),
         };
         Ok(state.views.refresh(&self.store.home.storage, &shown).err())
     }

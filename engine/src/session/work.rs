@@ -86,9 +86,9 @@ impl Session {
     pub fn work_with(&self, available: &dyn Fn(&Binding<'_>) -> Availability) -> Result<Vec<Work<'_>>> {
         loop {
             let mut state = self.state()?;
-            let plan = recovery::plan(&state.recovery, available);
+            let plan = recovery::plan(&state.folds.recovery, available);
             let free = plan.iter().filter(|step| self.is_free(step)).cloned();
-            let events = recovery::events(&state.recovery, &free.collect::<Vec<Step>>());
+            let events = recovery::events(&state.folds.recovery, &free.collect::<Vec<Step>>());
             if events.is_empty() {
                 return self.offers(&mut state, &plan);
             }
@@ -109,7 +109,7 @@ impl Session {
     /// # Errors
     /// `Io` or `Corrupt` if the log has to be read anew after a failed append and can't be.
     pub fn plan(&self, available: &dyn Fn(&Binding<'_>) -> Availability) -> Result<Vec<Step>> {
-        Ok(recovery::plan(&self.state()?.recovery, available))
+        Ok(recovery::plan(&self.state()?.folds.recovery, available))
     }
 
     /// Whether a step can be recorded without anybody: it needs no host, and nobody here is at it.
@@ -140,7 +140,7 @@ impl Session {
     }
 
     fn offer_next<'a>(&'a self, state: &mut State, node: NodeId, offers: &mut Vec<Work<'a>>) -> Result<()> {
-        let owed = match state.recovery.owed(node) {
+        let owed = match state.folds.recovery.owed(node) {
             Owed::Nothing => return Ok(()),
             Owed::Calls(calls) => {
                 return calls.into_iter().try_for_each(|call| self.offer_call(state, node, call, offers));
@@ -150,7 +150,7 @@ impl Session {
         if self.claims.holds(Claimed::Node(node)) || self.claims.holds_call_of(node) {
             return Ok(());
         }
-        let delegations = state.recovery.delegations();
+        let delegations = state.folds.recovery.delegations();
         let rounds = delegations.check_round(node, &self.store.options.delegation);
         let token = self.token(state, node, Claimed::Node(node));
         offers.push(match (owed, node == NodeId::ROOT) {
@@ -183,7 +183,7 @@ impl Session {
         if self.claims.holds(Claimed::Node(child)) {
             return;
         }
-        let Some(request) = state.recovery.delegations().request(child).cloned() else { return };
+        let Some(request) = state.folds.recovery.delegations().request(child).cloned() else { return };
         let token = self.token(state, child, Claimed::Node(child));
         offers.push(match request.kind {
             AgentKind::Inner => Work::Begin(NewChild::new(token, request)),
@@ -201,7 +201,7 @@ impl<'a> Token<'a> {
     /// Refuses what is not owed any more: the conversation has ended, or goes on from somewhere else.
     fn check(&self, state: &State) -> Result<()> {
         let node = self.node;
-        let delegations = state.recovery.delegations();
+        let delegations = state.folds.recovery.delegations();
         let what = match state.ledger().settled(node) {
             Some(_) => "has ended",
             None if !delegations.goes_on_from(node, self.head) => "was cleared, reset or rewound",
@@ -214,7 +214,7 @@ impl<'a> Token<'a> {
     /// The beginning of a turn, if a broken one is gone on with by what is recorded now.
     fn going_on(&self, state: &State) -> Option<NewEvent> {
         let node = self.node;
-        let broken = state.recovery.delegations().is_interrupted(node);
+        let broken = state.folds.recovery.delegations().is_interrupted(node);
         let (turn, cause) = (state.ledger().next_turn(node), TurnCause::Recovery);
         let is_due = broken && state.ledger().open_turn(node).is_none();
         is_due.then(|| NewEvent::now(node, TurnStarted { turn, cause }))

@@ -144,7 +144,7 @@ impl<'a> OwedCall<'a> {
         let mut state = session.state()?;
         self.token.check(&state)?;
         let open = self.token.open_call(&state, self.open.call)?;
-        let delegations = state.recovery.delegations();
+        let delegations = state.folds.recovery.delegations();
         let parent = self.token.node;
         let opened = NodeOpened {
             child: state.ledger().next_node(),
@@ -157,7 +157,7 @@ impl<'a> OwedCall<'a> {
             prompt: delegation.prompt,
             description: delegation.description,
             working_directory: delegation.working_directory,
-            run_id: state.run_id.clone(),
+            run_id: state.folds.run_id.clone(),
             depth: delegations.depth(parent).saturating_add(1),
             source_id: None,
         };

@@ -189,7 +189,7 @@ impl ChildResult {
 }
 
 fn check_not_begun(state: &State, node: NodeId) -> Result<()> {
-    match state.recovery.delegations().standing(node) {
+    match state.folds.recovery.delegations().standing(node) {
         Some(Standing::Opened) => Ok(()),
         _ => {
             let message = format!("node {node} has begun since this was offered");
@@ -203,7 +203,7 @@ pub(super) fn settle(token: &Token<'_>, result: ChildResult) -> Result<Receipt> 
     let (session, child): (&Session, _) = (token.session, token.node);
     let mut state = session.state()?;
     let ChildResult { status, reason, parts } = result;
-    let events = settlement(&state.recovery, child, NodeSettled { status, reason, parts });
+    let events = settlement(&state.folds.recovery, child, NodeSettled { status, reason, parts });
     if events.is_empty() {
         let message = format!("node {child} has ended already, or was deleted");
         return Err(Error::new(ErrorKind::Conflict, "work.outdated", message));

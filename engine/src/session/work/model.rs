@@ -107,7 +107,7 @@ impl<'a> ModelTurn<'a> {
         }
         let mut state = session.state()?;
         self.token.check(&state)?;
-        if state.recovery.owed(node) != Owed::Model {
+        if state.folds.recovery.owed(node) != Owed::Model {
             let message = format!("node {node} has got its answer from elsewhere since this was offered");
             return Err(Error::new(ErrorKind::Conflict, "work.outdated", message));
         }
