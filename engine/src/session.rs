@@ -30,6 +30,7 @@ use sessionlog_codec::ids::{CallRef, NodeId, Position, SessionId};
 use sessionlog_projections::{ContextMessage, Ledger, Summary, TranscriptEntry, TreeState};
 
 pub use append::Appended;
+pub(crate) use append::batch_of;
 pub use calls::RunningCall;
 pub use compaction::CompactionSettings;
 pub use erasure::ChildDeletion;

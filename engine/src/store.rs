@@ -6,6 +6,7 @@ mod crowd;
 mod home;
 mod listing;
 pub(crate) mod owner;
+pub(crate) mod shared_log;
 mod workspace;
 
 use std::path::{Path, PathBuf};

@@ -377,7 +377,7 @@ struct Encoded {
 }
 
 /// Events as records of one frame.
-pub(super) fn batch_of(events: &[NewEvent], now: Timestamp) -> Result<Batch> {
+pub(crate) fn batch_of(events: &[NewEvent], now: Timestamp) -> Result<Batch> {
     let mut body = BodyBuilder::with_capacity(events.len());
     for event in events {
         if matches!(event.event, Event::Erased { .. }) {

@@ -10,8 +10,24 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::storage::{Access, Lock, LockError, Storage};
 
-/// How often a lock is tried before it counts as held: one can look held for a moment after a process was spawned.
-const ATTEMPTS: u32 = 10;
+/// How long somebody waits for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// About 250 ms: a lock that is held for a process's life can look held for a moment after that process was spawned.
+    Moment,
+    /// About 5 s: a lock that is held for one append.
+    Seconds,
+}
+
+impl Patience {
+    fn attempts(self) -> u32 {
+        match self {
+            Self::Moment => 10,
+            Self::Seconds => 200,
+        }
+    }
+}
+
 const PAUSE: Duration = Duration::from_millis(25);
 /// The longest text of a lock file that is read, in bytes.
 const TEXT_LEN_MAX: usize = 16 << 10;
@@ -60,14 +76,28 @@ fn host_name() -> String {
 /// # Errors
 /// `Locked` with what the owner wrote about itself, if somebody holds it.
 pub(crate) fn take(storage: &Arc<dyn Storage>, path: &Path, owner: &Owner) -> Result<Box<dyn Lock>> {
-    for attempt in 1..=ATTEMPTS {
+    take_within(storage, path, owner, Patience::Moment)
+}
+
+/// Takes a lock, trying for a while.
+///
+/// # Errors
+/// As [`take`].
+pub(crate) fn take_within(
+    storage: &Arc<dyn Storage>,
+    path: &Path,
+    owner: &Owner,
+    patience: Patience,
+) -> Result<Box<dyn Lock>> {
+    let attempts = patience.attempts();
+    for attempt in 1..=attempts {
         match storage.try_lock(path) {
             Ok(lock) => {
                 let text = serde_json::to_string(owner).unwrap_or_default();
                 lock.write_text(&format!("{text}\n")).map_err(|e| Error::io("writing", path, e))?;
                 return Ok(lock);
             }
-            Err(LockError::Held) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
+            Err(LockError::Held) if attempt < attempts => std::thread::sleep(PAUSE),
             Err(LockError::Held) => break,
             Err(LockError::Io(error)) => return Err(Error::io("locking", path, error)),
         }
