@@ -111,8 +111,10 @@ pub trait Storage: Send + Sync + Debug {
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Renames a file, replacing what is at `to`; or a directory, where nothing may be at `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file.
+    /// Removes a file, or a link without following it.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Takes the exclusive lock of `path` without waiting, creating the file if it is missing.

@@ -3,20 +3,25 @@
 #[cfg(feature = "catalog")]
 mod catalogued;
 mod crowd;
+mod deletion;
 mod home;
 mod listing;
+mod outlived;
 pub(crate) mod owner;
+mod removal;
 pub(crate) mod shared_log;
 mod workspace;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use sessionlog_codec::ids::SessionId;
 use sessionlog_projections::delegation::DelegationLimits;
 use sessionlog_projections::time::rfc3339_seconds;
 use sessionlog_projections::views::Dialect;
 
+pub use deletion::DeletionPlan;
 pub use home::SessionPlace;
 pub use listing::{ForkedFrom, SessionKind, SessionRow};
 pub use owner::Owner;
@@ -29,7 +34,9 @@ use crate::session::{
     ForkOptions, NewSession, RecoveryReport, ResumeOptions, Session, SessionReader, SnapshotPolicy,
 };
 use crate::storage::{OsStorage, Storage};
+use deletion::DeletedTrees;
 pub(crate) use home::Home;
+use shared_log::Caught;
 
 /// The environment variable that names the home.
 pub const HOME_VARIABLE: &str = "SESSIONLOG_HOME";
@@ -106,6 +113,8 @@ pub(crate) struct StoreInner {
     pub(crate) home: Home,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: StoreOptions,
+    /// What is known of the sessions that were deleted, of workspaces that were asked about.
+    deleted: Mutex<BTreeMap<WorkspaceHash, Caught<DeletedTrees>>>,
 }
 
 impl StoreInner {
@@ -149,7 +158,9 @@ impl Store {
         options: StoreOptions,
     ) -> Result<Self> {
         let home = Home::create(storage, home.as_ref())?;
-        Ok(Self { inner: Arc::new(StoreInner { home, clock, options }) })
+        let inner = Arc::new(StoreInner { home, clock, options, deleted: Mutex::default() });
+        deletion::finish_leftovers(&inner);
+        Ok(Self { inner })
     }
 
     /// Where a home is by default: `$SESSIONLOG_HOME`, else `sessionlog` in the platform's directory for data.

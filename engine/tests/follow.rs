@@ -386,6 +386,9 @@ impl Storage for Racing {
     fn remove_file(&self, path: &Path) -> std::io::Result<()> {
         self.inner.remove_file(path)
     }
+    fn remove_dir(&self, dir: &Path) -> std::io::Result<()> {
+        self.inner.remove_dir(dir)
+    }
     fn sync_dir(&self, dir: &Path) -> std::io::Result<()> {
         self.inner.sync_dir(dir)
     }

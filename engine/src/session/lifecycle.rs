@@ -87,6 +87,9 @@ impl Session {
         new: NewSession,
     ) -> Result<Self> {
         let id = new.id.unwrap_or_else(crate::new_session_id);
+        if new.id.is_some() {
+            store.check_not_deleted(&workspace, id)?;
+        }
         let storage = Arc::clone(&store.home.storage);
         let place = store.home.place(workspace, id);
         store.home.create_session_dirs(&workspace_path, &place)?;
@@ -128,7 +131,7 @@ impl Session {
     ) -> Result<(Self, RecoveryReport)> {
         let storage = Arc::clone(&store.home.storage);
         let owner = Owner::this_process(store.now_text());
-        let lock = owner::take(&storage, &place.lock_path(), &owner)?;
+        let lock = place.take(&storage, &owner)?;
         let dir = place.log_dir(&storage);
         let log = LogReader::new(dir.clone());
         let loaded = Snapshots::of(&storage, &place.dir).load(&log)?;

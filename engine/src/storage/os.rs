@@ -104,6 +104,10 @@ impl Storage for OsStorage {
         fs::remove_file(path)
     }
 
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::remove_dir(dir)
+    }
+
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         platform::sync_dir(dir)
     }

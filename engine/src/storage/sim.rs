@@ -273,6 +273,18 @@ impl Storage for SimStorage {
         Ok(())
     }
 
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin(Call::Remove { path: path.to_owned() })?;
+        let (dir, name) = state.place(path)?;
+        let node = state.lookup(dir, &name)?.ok_or(io::ErrorKind::NotFound)?;
+        if !state.dir(node)?.current.0.is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        state.dir_mut(dir)?.apply(DirOp::Unlink(name));
+        Ok(())
+    }
+
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
         let begun = state.begin(Call::SyncDir { path: dir.to_owned() });

@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 use sessionlog_codec::ids::SessionId;
 
+use super::not_found;
+use super::owner::{self, Owner};
 use super::workspace::WorkspaceHash;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::LogDir;
-use crate::storage::{Access, EntryKind, Storage};
+use crate::storage::{Access, EntryKind, Lock, Storage};
 
 const MARKER: &str = ".sessionlog";
 const MARKER_TEXT: &str = "sessionlog home 1\n";
@@ -277,6 +279,23 @@ impl SessionPlace {
 
     pub(crate) fn lock_path(&self) -> PathBuf {
         self.dir.join("owner.lock")
+    }
+
+    /// Takes the session's lock.
+    ///
+    /// # Errors
+    /// `Locked` if somebody owns it; `NotFound` if it was deleted meanwhile.
+    pub(crate) fn take(&self, storage: &Arc<dyn Storage>, owner: &Owner) -> Result<Box<dyn Lock>> {
+        let gone = || not_found(&self.id.to_string());
+        let lock = match owner::take(storage, &self.lock_path(), owner) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(gone()),
+            lock => lock?,
+        };
+        // Whoever deletes a session has its lock, and renames its directory with the lock's file in it.
+        match storage.entry(&self.dir).map_err(|e| Error::io("looking at", &self.dir, e))? {
+            Some(_) => Ok(lock),
+            None => Err(gone()),
+        }
     }
 
     pub(crate) fn log_exists(&self, storage: &Arc<dyn Storage>) -> bool {

@@ -7,6 +7,7 @@
 //! Unlike a session, a shared log has no reader who can make do with a part of it: whether an artifact may go or a session is
 //! deleted is decided by all of it. So damage is an error, never a gap.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::log::{
     remove_unfinished,
 };
 use crate::session::{batch_of, logged};
+use crate::storage::Lock;
 
 /// Opening for an append writes the last segment anew, so that one is kept small.
 const OPTIONS: LogOptions = LogOptions { segment_len: 64 << 10, fill_len: 0 };
@@ -196,9 +198,7 @@ impl SharedLog {
         }
         self.home.create_dir(&self.dir)?;
         self.home.create_dir(&dir.segments)?;
-        let owner = Owner::this_process(rfc3339_seconds(self.clock.now()));
-        let path = self.dir.join("owner.lock");
-        let _lock = owner::take_within(&self.home.storage, &path, &owner, Patience::Seconds)?;
+        let _lock = self.take()?;
         let found = match Recovering::open(dir.clone(), self.options, Position::START) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -232,6 +232,41 @@ impl SharedLog {
             writer.close()?;
         }
         Ok(given)
+    }
+
+    /// Erases the payloads of those events of some kinds that `which` takes: their records stay, as erased, and the chain
+    /// verifies. How many there were.
+    ///
+    /// Durable when it returns: that they are gone. After an error or a crash, the same call again does the rest.
+    ///
+    /// # Errors
+    /// As [`transact`](Self::transact).
+    pub(crate) fn erase(&self, kinds: &[KindNo], which: &dyn Fn(&Event) -> bool) -> Result<u64> {
+        let find = || {
+            let mut positions = BTreeSet::new();
+            self.read(Position(1), kinds, &mut |event| {
+                if which(&event.event) {
+                    positions.insert(event.position);
+                }
+            })?;
+            Ok::<_, Error>(positions)
+        };
+        if find()?.is_empty() {
+            return Ok(0);
+        }
+        let _lock = self.take()?;
+        let writer = self.writer(&self.log_dir())?;
+        let positions = find()?;
+        writer.seal_longer_than(0)?;
+        let erased = writer.erase(&positions)?;
+        writer.close()?;
+        Ok(erased.records)
+    }
+
+    fn take(&self) -> Result<Box<dyn Lock>> {
+        let owner = Owner::this_process(rfc3339_seconds(self.clock.now()));
+        let path = self.dir.join("owner.lock");
+        owner::take_within(&self.home.storage, &path, &owner, Patience::Seconds)
     }
 
     /// The log, open for writing. The caller has its lock.

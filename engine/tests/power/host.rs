@@ -207,6 +207,9 @@ impl Storage for Lying {
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         OsStorage.remove_file(path)
     }
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        OsStorage.remove_dir(dir)
+    }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         if self.lie == Lie::NoDirSync { Ok(()) } else { OsStorage.sync_dir(dir) }
     }

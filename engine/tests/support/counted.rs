@@ -63,6 +63,9 @@ impl Storage for Counted {
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.call().remove_file(path)
     }
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.call().remove_dir(dir)
+    }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.call().sync_dir(dir)
     }

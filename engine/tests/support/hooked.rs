@@ -72,6 +72,10 @@ impl Storage for Hooked {
         (self.hook)(CallKind::Remove);
         self.inner.remove_file(path)
     }
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        (self.hook)(CallKind::Remove);
+        self.inner.remove_dir(dir)
+    }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         (self.hook)(CallKind::SyncDir);
         self.inner.sync_dir(dir)

@@ -21,6 +21,7 @@ enum Step {
     Close(usize),
     Rename(usize, usize),
     Remove(usize),
+    RemoveDir(usize),
     SyncDir(usize),
     CreateDir(usize),
     List(usize),
@@ -47,6 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => slot.clone().prop_map(Step::Close),
         6 => (path.clone(), path.clone()).prop_map(|(from, to)| Step::Rename(from, to)),
         3 => path.clone().prop_map(Step::Remove),
+        2 => path.clone().prop_map(Step::RemoveDir),
         1 => path.clone().prop_map(Step::SyncDir),
         6 => path.clone().prop_map(Step::CreateDir),
         2 => path.clone().prop_map(Step::List),
@@ -119,6 +121,7 @@ impl<S: Storage> Side<S> {
             }
             Step::Rename(from, to) => outcome(self.storage.rename(&at(from), &at(to))),
             Step::Remove(path) => outcome(self.storage.remove_file(&at(path))),
+            Step::RemoveDir(path) => outcome(self.storage.remove_dir(&at(path))),
             Step::SyncDir(path) => outcome(self.storage.sync_dir(&at(path))),
             Step::CreateDir(path) => outcome(self.storage.create_dir(&at(path))),
             Step::List(path) => outcome(self.storage.list(&at(path))),
