@@ -78,7 +78,7 @@ fn a_deleted_session_is_gone_and_its_neighbour_is_not() {
     let [gone, stays] = two(&storage);
     let store = open(&storage);
     let before = storage.files();
-    let plan = store.plan_deletion(gone).unwrap();
+    let plan = store.reader().plan_deletion(gone).unwrap();
     assert_eq!((plan.messages, plan.conversations, plan.is_there), (12, 1, true));
     assert!(plan.bytes > 1000 && plan.title.as_ref().unwrap().contains(SECRET) && plan.forks.is_empty());
     assert_eq!(storage.files(), before, "a preview changes nothing");
@@ -116,7 +116,7 @@ fn after_forgetting_no_byte_is_left() {
     storage.put_file(&export, format!("# {SECRET}")).unwrap();
     storage.put_file("home/export.md", format!("session: {gone}\n{SECRET}")).unwrap();
     storage.put_file("home/notes.txt", "mine").unwrap();
-    let plan = store.plan_forgetting(gone).unwrap();
+    let plan = store.reader().plan_forgetting(gone).unwrap();
     let exports: Vec<_> = plan.exports.iter().map(|path| path.display().to_string()).collect();
     assert_eq!(exports, ["home/export.md", &export]);
     assert!(!files_with(&storage, SECRET).is_empty());
@@ -135,7 +135,7 @@ fn a_fork_keeps_the_history_it_began_with() {
     let fork = store.fork(id, ForkPoint::Head, ForkOptions::default()).unwrap();
     let fork_id = fork.id();
     fork.close().unwrap();
-    assert_eq!(store.plan_forgetting(id).unwrap().forks, [fork_id]);
+    assert_eq!(store.reader().plan_forgetting(id).unwrap().forks, [fork_id]);
     store.forget(id).unwrap();
     check_gone(&store, id);
     check_whole(&store, fork_id);

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod removal;
 mod trees;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use sessionlog::codec::registry::{EVENTS, kind_named};
 use sessionlog::projections::Status;
 use sessionlog::projections::render::Api;
 
+pub use removal::{ConsentArgs, DeleteArgs, ForgetArgs, RedactArgs};
 pub use trees::{ForkArgs, OutcomeArg, PlanArgs, ResolveArgs, RewindArgs, TreeArgs};
 
 const EXIT_CODES: &str = "\
@@ -104,6 +106,12 @@ pub enum Command {
     Repair(RepairArgs),
     /// Look over a whole home: what is wrong with it, and what would fix it
     Doctor(DoctorArgs),
+    /// Delete a session, or a delegated conversation that is completed
+    Delete(DeleteArgs),
+    /// Delete a session with all that outlives one: no byte of it is left
+    Forget(ForgetArgs),
+    /// Erase what chosen messages or records held; the session still verifies
+    Redact(RedactArgs),
 }
 
 /// Arguments of `ls`.

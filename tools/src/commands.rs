@@ -1,6 +1,7 @@
 //! The commands, one module each.
 
 pub mod context;
+pub mod delete;
 pub mod demo;
 pub mod doctor;
 pub mod events;
@@ -12,6 +13,7 @@ pub mod import;
 pub mod ls;
 pub mod open_calls;
 pub mod plan;
+pub mod redact;
 pub mod render;
 pub mod repair;
 pub mod resolve;

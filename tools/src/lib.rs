@@ -3,6 +3,7 @@
 //! # What it promises
 //! - Reading takes no lock and changes no byte, also while an agent works, also on a home that is mounted read-only.
 //! - `import`, `resolve`, `rewind` and `fork` are the commands that write; each has a `--dry-run` that does not.
+//! - `delete`, `forget` and `redact` remove for good: they show what they would do until they are told `--yes`.
 //! - Data goes to standard output, everything said about it to standard error.
 //! - What is hurt is named, and all the rest is shown.
 //! - Content reaches a terminal without control characters: see [`output::safe`].
@@ -83,6 +84,9 @@ fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {
         Command::Demo(args) => commands::demo::run(args, context),
         Command::Repair(args) => commands::repair::run(args, context),
         Command::Doctor(args) => commands::doctor::run(args, context),
+        Command::Delete(args) => commands::delete::delete(args, context),
+        Command::Forget(args) => commands::delete::forget(args, context),
+        Command::Redact(args) => commands::redact::run(args, context),
     }
 }
 

@@ -10,7 +10,7 @@
 //! happened; after it, no reader, listing or owner finds the session, and what is left to do is known from the note beside.
 //! Whoever opens the store next does it, or takes the note back if the renaming never happened.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use super::outlived;
 use super::owner::{self, Owner, Patience};
 use super::shared_log::{Caught, SharedFold, SharedLog};
 use super::workspace::WorkspaceHash;
-use super::{Home, SessionPlace, SessionRow, Store, StoreInner, StoreReader, not_found};
+use super::{Home, SessionPlace, SessionRow, Store, StoreInner, StoreReader, not_found, path_of_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Access, EntryKind, Lock};
 
@@ -72,11 +72,15 @@ struct Note {
     archive: ArchiveFate,
     last: Position,
     artifacts: Vec<Digest>,
+    /// Paths below the home, as their bytes.
+    exports: Vec<Vec<u8>>,
 }
 
 impl Note {
-    fn of(plan: &DeletionPlan) -> Self {
+    fn of(home: &Home, plan: &DeletionPlan) -> Self {
+        let below = plan.exports.iter().filter_map(|path| path.strip_prefix(&home.root).ok());
         Self {
+            exports: below.map(|path| path.as_os_str().as_encoded_bytes().to_vec()).collect(),
             session: plan.session,
             workspace: plan.workspace.as_str().to_owned(),
             archive: plan.archive,
@@ -87,6 +91,13 @@ impl Note {
 
     fn place(&self, home: &Home) -> Option<SessionPlace> {
         Some(home.place(WorkspaceHash::parse(&self.workspace)?, self.session))
+    }
+
+    /// The exports, but for paths that lead elsewhere.
+    fn exports(&self, home: &Home) -> Vec<PathBuf> {
+        let paths = self.exports.iter().map(|bytes| path_of_bytes(bytes));
+        let stays = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
+        paths.filter(stays).map(|path| home.root.join(path)).collect()
     }
 }
 
@@ -105,14 +116,6 @@ impl SharedFold for DeletedTrees {
 }
 
 impl Store {
-    /// What [`delete`](Self::delete) would take along. Changes nothing.
-    ///
-    /// # Errors
-    /// `NotFound` if there is no such session; `Io` if the home can't be read.
-    pub fn plan_deletion(&self, id: SessionId) -> Result<DeletionPlan> {
-        self.preview(id, ArchiveFate::Kept)
-    }
-
     /// Deletes a root session with all conversations in it: its log, views, snapshots and quarantine. Its archive stays: what
     /// was said and done in it is still found by searches of the workspace, until it is [forgotten](Self::forget).
     ///
@@ -123,14 +126,6 @@ impl Store {
     /// `NotFound` if there is no such session; `Locked` if somebody owns it, or another deletion is under way; `Full` or `Io`.
     pub fn delete(&self, id: SessionId) -> Result<DeletionPlan> {
         delete(&self.inner, id, ArchiveFate::Kept)
-    }
-
-    /// What [`forget`](Self::forget) would take along. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`plan_deletion`](Self::plan_deletion); also found is a session that was deleted and left an archive.
-    pub fn plan_forgetting(&self, id: SessionId) -> Result<DeletionPlan> {
-        self.preview(id, ArchiveFate::Erased)
     }
 
     /// Deletes a root session and all that outlives one: its archive, the artifacts that nothing else names, vectors that were
@@ -145,9 +140,27 @@ impl Store {
     pub fn forget(&self, id: SessionId) -> Result<DeletionPlan> {
         delete(&self.inner, id, ArchiveFate::Erased)
     }
+}
+
+impl StoreReader {
+    /// What [`Store::delete`] would take along. Changes nothing.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such session; `Io` if the home can't be read.
+    pub fn plan_deletion(&self, id: SessionId) -> Result<DeletionPlan> {
+        self.preview(id, ArchiveFate::Kept)
+    }
+
+    /// What [`Store::forget`] would take along. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`plan_deletion`](Self::plan_deletion); also found is a session that was deleted and left an archive.
+    pub fn plan_forgetting(&self, id: SessionId) -> Result<DeletionPlan> {
+        self.preview(id, ArchiveFate::Erased)
+    }
 
     fn preview(&self, id: SessionId, archive: ArchiveFate) -> Result<DeletionPlan> {
-        let mut plan = plan(&self.reader(), id, archive)?;
+        let mut plan = plan(self, id, archive)?;
         let forked = |row: &SessionRow| row.forked.is_some_and(|from| from.session == id);
         plan.forks = self.list()?.into_iter().filter(forked).map(|row| row.root).collect();
         plan.forks.sort_unstable();
@@ -169,7 +182,7 @@ fn plan(reader: &StoreReader, id: SessionId, archive: ArchiveFate) -> Result<Del
     let (mut artifacts, mut exports) = (Vec::new(), Vec::new());
     if archive == ArchiveFate::Erased {
         artifacts = outlived::artifacts_of(home, &place)?;
-        exports = outlived::exports_of(home, id);
+        exports = outlived::exports_of(home, &place);
     }
     Ok(DeletionPlan {
         session: id,
@@ -221,7 +234,7 @@ fn delete(store: &Arc<StoreInner>, id: SessionId, archive: ArchiveFate) -> Resul
     let is_there = home.is_dir(&place.dir)?;
     let _owned = is_there.then(|| owner::take(&home.storage, &place.lock_path(), &this)).transpose()?;
     let plan = plan(&StoreReader { home: home.clone() }, id, archive)?;
-    let note = Note::of(&plan);
+    let note = Note::of(home, &plan);
     write_note(home, &note)?;
     let decided = match archive {
         ArchiveFate::Kept => outlived::keep_archive(store, &place),
@@ -329,7 +342,7 @@ fn finish(store: &Arc<StoreInner>, note: &Note) -> Result<bool> {
     if note.archive == ArchiveFate::Erased {
         home.remove_tree(&archive)?;
         home.remove_tree(&with_suffix(&archive, DELETED))?;
-        outlived::forget(store, &place, &note.artifacts)?;
+        outlived::forget(store, &place, &note.artifacts, &note.exports(home))?;
     }
     home.remove_tree(&deleted)?;
     home.discard_catalog()?;

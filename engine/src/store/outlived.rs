@@ -1,15 +1,19 @@
 //! What outlives a session that is deleted, and what of that goes when it is forgotten.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sessionlog_codec::event::Event;
-use sessionlog_codec::ids::{Digest, SessionId};
+use sessionlog_codec::event::{Event, LoggedEvent};
+use sessionlog_codec::ids::{Digest, NodeId, Position, SessionId};
 use sessionlog_codec::registry::kind;
+use sessionlog_projections::views::{Dialect, Pieces, Rendered, TranscriptRenderer};
 
 use super::shared_log::SharedLog;
 use super::{Home, SessionPlace, StoreInner};
 use crate::error::Result;
+use crate::session::{EventItem, SessionReader};
 use crate::storage::{Access, DirEntry, EntryKind};
 
 /// How deep directories are looked into for files that are not ours.
@@ -28,7 +32,12 @@ pub(super) fn artifacts_of(_home: &Home, _place: &SessionPlace) -> Result<Vec<Di
 }
 
 /// Removes what outlived a session, but for its archive.
-pub(super) fn forget(store: &Arc<StoreInner>, place: &SessionPlace, _artifacts: &[Digest]) -> Result<()> {
+pub(super) fn forget(
+    store: &Arc<StoreInner>,
+    place: &SessionPlace,
+    _artifacts: &[Digest],
+    exports: &[PathBuf],
+) -> Result<()> {
     let home = &store.home;
     let prefix = place.id.to_string();
     let log = SharedLog::of_workspace(home, &store.clock, &place.workspace);
@@ -36,21 +45,85 @@ pub(super) fn forget(store: &Arc<StoreInner>, place: &SessionPlace, _artifacts: 
         &[kind::VectorAttached],
         &|event| matches!(event, Event::VectorAttached(vector) if vector.record_id.starts_with(&prefix)),
     )?;
-    for path in exports_of(home, place.id) {
-        home.remove_tree(&path)?;
+    let others = foreign(home);
+    // The list was on disk: it is not believed about what is ours.
+    for path in exports.iter().filter(|path| others.iter().any(|other| path.starts_with(other))) {
+        home.remove_tree(path)?;
+        // The directories that were made for it go too, unless something else is in them.
+        let above =
+            path.ancestors().skip(1).take_while(|dir| others.iter().any(|other| dir.starts_with(other)));
+        for dir in above {
+            if home.storage.remove_dir(dir).is_err() {
+                break;
+            }
+        }
     }
     Ok(())
 }
 
-/// Files that are under the home and not of it, and that name a session in their path or their text: exports, copies.
-pub(super) fn exports_of(home: &Home, id: SessionId) -> Vec<PathBuf> {
-    let id = id.to_string();
-    let mut found = Vec::new();
-    for dir in foreign(home) {
-        let named = dir.to_string_lossy().contains(&id);
-        look(home, &dir, named, &id, 0, &mut found);
+/// Files that are under the home and not of it, and that are a session's: they name it in their path or text, or begin as a
+/// transcript of it does.
+pub(super) fn exports_of(home: &Home, place: &SessionPlace) -> Vec<PathBuf> {
+    let id = place.id.to_string();
+    let mut files = Vec::new();
+    for path in foreign(home) {
+        collect(home, &path, 0, &mut files);
     }
+    let names = |path: &PathBuf| {
+        let below = path.strip_prefix(&home.root).unwrap_or(path);
+        below.to_string_lossy().contains(&id) || mentions(home, path, &id)
+    };
+    let (mut found, rest): (Vec<_>, Vec<_>) = files.into_iter().partition(names);
+    if !rest.is_empty() {
+        let beginnings = beginnings(&SessionReader::new(Arc::clone(&home.storage), place.clone()));
+        found.extend(rest.into_iter().filter(|path| begins(home, path, &beginnings)));
+    }
+    found.sort();
     found
+}
+
+/// The first line of a transcript of each conversation, in each dialect.
+fn beginnings(reader: &SessionReader) -> BTreeSet<Vec<u8>> {
+    let mut pieces: BTreeMap<NodeId, Pieces> = BTreeMap::new();
+    let walk = |visit: &mut dyn FnMut(&LoggedEvent)| {
+        // Of a session that can't be read, nothing is known.
+        let _ = reader.events(Position(1), &mut |item| {
+            if let EventItem::Event(event) = item {
+                visit(&event);
+            }
+            ControlFlow::Continue(())
+        });
+    };
+    walk(&mut |event| pieces.entry(event.node).or_insert_with(|| Pieces::of(event.node)).note(event));
+    let mut lines = BTreeSet::new();
+    for dialect in [Dialect::Seed, Dialect::Recursive08] {
+        let mut renderers: BTreeMap<NodeId, Option<TranscriptRenderer>> = BTreeMap::new();
+        let mut pieces = pieces.clone();
+        walk(&mut |event| {
+            let node = event.node;
+            let new = || Some(TranscriptRenderer::of_node(dialect, reader.place().id, node));
+            let renderer = renderers.entry(node).or_insert_with(new);
+            let (Some(one), Some(pieces)) = (renderer.as_mut(), pieces.get_mut(&node)) else { return };
+            if let Rendered::Lines(rendered) = one.render(&pieces.whole(event))
+                && let Some(line) = rendered.into_iter().next()
+            {
+                lines.insert(line.into_bytes());
+                *renderer = None;
+            }
+        });
+    }
+    lines
+}
+
+/// Whether a file's first line is one of those.
+fn begins(home: &Home, path: &Path, lines: &BTreeSet<Vec<u8>>) -> bool {
+    let Ok(file) = home.storage.open(path, Access::Read) else { return false };
+    let longest = lines.iter().map(Vec::len).max().unwrap_or(0).saturating_add(1);
+    let mut beginning = vec![0; longest];
+    let Ok(read) = file.read_at(&mut beginning, 0) else { return false };
+    beginning.truncate(read);
+    let line = beginning.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    lines.contains(line)
 }
 
 /// What is in the home, in a workspace or among its sessions and that we don't keep there.
@@ -77,18 +150,14 @@ fn foreign(home: &Home) -> Vec<PathBuf> {
     found
 }
 
-fn look(home: &Home, path: &Path, named: bool, id: &str, depth: usize, found: &mut Vec<PathBuf>) {
+/// The files at a path and below it.
+fn collect(home: &Home, path: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     let Ok(Some(entry)) = home.storage.entry(path) else { return };
     match entry.kind {
-        EntryKind::File => {
-            if named || mentions(home, path, id) {
-                found.push(path.to_owned());
-            }
-        }
+        EntryKind::File => found.push(path.to_owned()),
         EntryKind::Dir if depth < DEPTH_MAX => {
             for entry in home.storage.list(path).unwrap_or_default() {
-                let named = named || entry.name.to_string_lossy().contains(id);
-                look(home, &path.join(&entry.name), named, id, depth.saturating_add(1), found);
+                collect(home, &path.join(&entry.name), depth.saturating_add(1), found);
             }
         }
         EntryKind::Dir | EntryKind::Other => {}

@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure};
 const MARKER: &str = ".sessionlog";
 const MARKER_TEXT: &[u8] = b"sessionlog home 1\n";
 /// What a home's directory may hold, beside its marker. `index` is the catalog: derived, and its files are not ours.
-const KNOWN: [&str; 3] = ["workspaces", "user", "index"];
+const KNOWN: [&str; 4] = ["workspaces", "user", "index", "deletions"];
 /// File systems on which a lock of one machine may not be seen on another one, or not at all.
 const SHARED: [&str; 10] =
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre"];
@@ -40,6 +40,17 @@ pub(super) fn look(root: &Path, findings: &mut Findings) -> Result<u64, Failure>
     modes(root, findings);
     file_system(root, findings);
     let mut places: BTreeMap<SessionId, Vec<PathBuf>> = BTreeMap::new();
+    for entry in list(&root.join("deletions"), findings).iter().filter(|entry| entry.name != "lock") {
+        findings.add(
+            Exit::Repairable,
+            "deletion.interrupted",
+            &root.join("deletions").join(&entry.name),
+            "a session is being deleted, or that was interrupted",
+            "If its directory is still there under its own name, nothing was decided and the session is whole; else it is gone, \
+             and a part of its files may be left.",
+            "Whoever opens the home for writing next finishes the deletion or takes it back, once nobody is at it.",
+        );
+    }
     for entry in list(&root.join("workspaces"), findings) {
         workspace(&root.join("workspaces").join(&entry.name), &entry, &mut places, findings);
     }
@@ -161,7 +172,7 @@ fn workspace(
     let hash = entry.name.to_str().and_then(WorkspaceHash::parse).filter(|_| entry.kind == EntryKind::Dir);
     let Some(hash) = hash else { return stray(dir, entry, findings) };
     path_text(dir, &hash, findings);
-    let known = ["path.txt", "sessions", "workspace", "artifacts", "index"];
+    let known = ["path.txt", "sessions", "workspace", "artifacts", "archive", "index"];
     for entry in list(dir, findings).iter().filter(|entry| !known.iter().any(|known| entry.name == *known)) {
         stray(&dir.join(&entry.name), entry, findings);
     }
@@ -170,6 +181,8 @@ fn workspace(
         let path = sessions.join(&entry.name);
         let id = entry.name.to_str().and_then(|name| name.parse::<SessionId>().ok());
         match id.filter(|_| entry.kind == EntryKind::Dir) {
+            // What is left of a session whose deletion was interrupted: the note about that tells.
+            None if entry.name.to_string_lossy().ends_with(".deleted") => {}
             // Another spelling of an id is not where the session is looked for.
             Some(id) if entry.name == id.to_string().as_str() => places.entry(id).or_default().push(path),
             _ => stray(&path, &entry, findings),

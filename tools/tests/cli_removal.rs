@@ -1,0 +1,137 @@
+//! Deleting, forgetting and redacting: nothing without `--yes`, and nothing left after it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may panic"
+)]
+#![cfg(unix)]
+
+mod cli_support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cli_support::trees::{PLAIN, crashed, growing};
+use cli_support::{Home, logdump, snapshot};
+use sessionlog::{Message, NewSession};
+
+const SECRET: &str = "xyzzy-plugh";
+
+/// A session full of the secret, closed, and one that is not.
+fn two(home: &Home) -> [String; 2] {
+    [SECRET, "harmless"].map(|word| {
+        let session = home.store.create(home.dir.path(), NewSession::new(format!("about {word}"))).unwrap();
+        session.append(Message::user(format!("Say {word}."))).unwrap();
+        session.append(Message::assistant(format!("{word} it is."))).unwrap();
+        let id = session.id().to_string();
+        session.close().unwrap();
+        id
+    })
+}
+
+fn files_with(dir: &Path, text: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files_with(&path, text, found);
+        } else if fs::read(&path).unwrap().windows(text.len()).any(|window| window == text.as_bytes()) {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_deleted_without_yes() {
+    let home = Home::new();
+    let [id, stays] = two(&home);
+    let before = snapshot(&home.path());
+    for command in ["delete", "forget"] {
+        let human = home.run(&[command, &id]).exits(0);
+        assert!(
+            human.out.contains("2 messages") && human.out.contains("Nothing was changed"),
+            "{}",
+            human.out
+        );
+        let plan = home.run(&[command, &id, "--dry-run", "--json"]).exits(0).json();
+        assert_eq!((&plan["state"], &plan["messages"]), (&"planned".into(), &2.into()));
+        home.run(&[command, &id, "--dry-run", "--yes"]).exits(4);
+    }
+    assert_eq!(snapshot(&home.path()), before);
+    let done = home.run(&["delete", &id[..30], "--yes", "--json"]).exits(0).json();
+    assert_eq!(
+        (&done["state"], &done["session"], &done["archive"]),
+        (&"done".into(), &id.clone().into(), &"kept".into())
+    );
+    home.run(&["show", &id]).exits(4);
+    home.run(&["delete", &id, "--yes"]).exits(4);
+    home.run(&["verify", &stays]).exits(0);
+}
+
+#[test]
+fn what_is_forgotten_is_nowhere_under_the_home() {
+    let home = Home::new();
+    let [id, stays] = two(&home);
+    for (format, name) in
+        [("markdown", "a.md"), ("jsonl", "a.jsonl"), ("seed", "seed.jsonl"), ("recursive", "recursive.jsonl")]
+    {
+        let path = home.dir.path().join(name);
+        home.run(&["export", &id, "--format", format, "--output", path.to_str().unwrap()]).exits(0);
+        // `export` does not write there; people copy.
+        fs::copy(&path, home.path().join(name)).unwrap();
+    }
+    let export = home.dir.path().join("exports");
+    home.run(&["export", &id, "--format", "q", "--to", export.to_str().unwrap()]).exits(0);
+    fs::rename(&export, home.path().join("exports")).unwrap();
+    home.run(&["export", &stays, "--format", "seed", "--output", export.to_str().unwrap()]).exits(0);
+    fs::copy(&export, home.path().join("seed-of-the-other.jsonl")).unwrap();
+    let plan = home.run(&["forget", &id, "--json"]).exits(0).json();
+    assert!(plan["exports"].as_array().unwrap().len() >= 4, "{plan}");
+    home.run(&["forget", &id, "--yes"]).exits(0);
+    let mut left = Vec::new();
+    files_with(&home.path(), SECRET, &mut left);
+    assert!(left.is_empty(), "{left:?}");
+    assert!(home.path().join("seed-of-the-other.jsonl").exists());
+    home.run(&["verify", &stays]).exits(0);
+    fs::remove_file(home.path().join("seed-of-the-other.jsonl")).unwrap();
+    home.run(&["doctor"]).exits(0);
+    home.run(&["forget", &id]).exits(4);
+}
+
+#[test]
+fn an_owner_is_not_disturbed() {
+    let (home, session) = growing(&PLAIN);
+    let id = session.id().to_string();
+    for command in ["delete", "forget"] {
+        home.run(&[command, &id]).exits(5);
+        home.run(&[command, &id, "--yes"]).exits(5);
+    }
+    home.run(&["redact", &id, "--message", "1", "--yes"]).exits(5);
+    let copy = crashed(&home);
+    logdump(&copy, &["delete", &id, "--yes"]).exits(0);
+    logdump(&copy, &["show", &id]).exits(4);
+}
+
+#[test]
+fn what_is_redacted_is_gone_and_the_rest_verifies() {
+    let home = Home::new();
+    let [id, _] = two(&home);
+    let before = snapshot(&home.path());
+    home.run(&["redact", &id, "--message", "9"]).exits(4);
+    home.run(&["redact", &id, "--position", "999"]).exits(4);
+    home.run(&["redact", &id]).exits(4);
+    let plan = home.run(&["redact", &id, "--message", "1", "--message", "2", "--json"]).exits(0).json();
+    assert_eq!(plan["state"], "planned");
+    assert_eq!(snapshot(&home.path()), before);
+    home.run(&["redact", &id, "--message", "1", "--message", "2", "--reason", "a key", "--yes"]).exits(0);
+    let mut left = Vec::new();
+    files_with(&home.path(), &format!("Say {SECRET}"), &mut left);
+    files_with(&home.path(), &format!("{SECRET} it is"), &mut left);
+    assert!(left.is_empty(), "{left:?}");
+    home.run(&["verify", &id]).exits(0);
+    // What the session can't be read without is refused.
+    let created = home.run(&["redact", &id, "--position", "1", "--yes"]).exits(4);
+    assert!(created.err.contains("can't be read without it"), "{}", created.err);
+}
