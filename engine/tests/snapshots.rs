@@ -237,6 +237,25 @@ fn a_snapshot_that_is_hurt_is_not_believed() {
     }
 }
 
+/// A write over the older file that was cut off can leave its beginning and the other's end, each with a checksum that is right.
+#[test]
+fn the_place_of_one_and_the_folds_of_another_are_no_snapshot() {
+    let (storage, id) = recorded(12);
+    let expected = told_by_the_log(&storage, id);
+    let paths = ["0.snapshot", "1.snapshot"].map(|name| dir(&storage, id).join(name));
+    let files = paths.clone().map(|path| storage.read_file(path).unwrap());
+    let split = |file: &[u8]| 4 + u32::from_le_bytes(file[..4].try_into().unwrap()) as usize;
+    for (place, folds) in [(0, 1), (1, 0)] {
+        let (place, folds) = (&files[place], &files[folds]);
+        let mixed = [&place[..split(place)], &folds[split(folds)..]].concat();
+        let hurt = storage.power_cut(CrashMode::KeepAll);
+        hurt.put_file(&paths[0], mixed).unwrap();
+        hurt.remove_file(&paths[1]).unwrap();
+        let (session, report) = open(&hurt).resume(id).unwrap();
+        assert_eq!((told(&session), report.snapshot), (expected.clone(), None));
+    }
+}
+
 /// A snapshot of records that a loss of power took, whose positions and bytes others have now, of the same lengths.
 #[test]
 fn a_snapshot_of_what_was_lost_is_not_believed() {

@@ -1,5 +1,6 @@
-//! Snapshots of a session. The first byte chooses: 0, the rest is the file of a snapshot; 1, it is one's content, under a header
-//! that is right; else it is changes of a real one, after which its checksum is right again.
+//! Snapshots of a session. The first byte chooses: 0, the rest is the file of a snapshot; 1, it is the content of a place's stored
+//! value, under a header that is right, before the folds of a real one; 2, it is that of the folds', behind a real place; else it
+//! is changes of a real one, after which its checksums are right again.
 //!
 //! Asserted: reading and resuming never panic; whatever a snapshot says, no record of the log is lost or changed; one that
 //! is not believed gives what the log gives.
@@ -67,25 +68,28 @@ fn recorded() -> &'static Recorded {
 
 fn spelled(input: &[u8], real: &[u8]) -> Vec<u8> {
     let Some((choice, rest)) = input.split_first() else { return Vec::new() };
-    let mut body = match choice {
+    let place_len = u32::from_le_bytes(real[..4].try_into().unwrap()) as usize;
+    let (place, folds) = real[4..].split_at(place_len);
+    let (mut place, mut folds) = (place[HEADER_LEN..].to_vec(), folds[HEADER_LEN..].to_vec());
+    match choice {
         0 => return rest.to_vec(),
-        1 => rest.to_vec(),
+        1 => place = rest.to_vec(),
+        2 => folds = rest.to_vec(),
         _ => {
-            let (mut changes, mut body) = (Unstructured::new(rest), real[HEADER_LEN..].to_vec());
+            let mut changes = Unstructured::new(rest);
             while !changes.is_empty() {
+                let body = if byte(&mut changes) % 2 == 0 { &mut place } else { &mut folds };
                 let at = below(&mut changes, body.len().max(1));
                 match body.get_mut(at) {
                     Some(place) if byte(&mut changes) % 8 > 0 => *place = byte(&mut changes),
                     _ => body.truncate(at),
                 }
             }
-            body
         }
-    };
-    let mut file = real[..2].to_vec();
-    file.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
-    file.append(&mut body);
-    file
+    }
+    let stored = |body: &[u8]| [&real[4..6], &crc32fast::hash(body).to_le_bytes(), body].concat();
+    let place = stored(&place);
+    [&u32::try_from(place.len()).unwrap().to_le_bytes()[..], &place, &stored(&folds)].concat()
 }
 
 fn put(storage: &SimStorage, path: &Path, bytes: &[u8]) {

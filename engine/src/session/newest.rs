@@ -8,9 +8,8 @@ use sessionlog_projections::{Mark, Projection, TranscriptEntry, TreeState};
 
 use super::SessionReader;
 use super::events::{EventItem, event_item};
-use super::snapshot::Loaded;
 use crate::error::{ErrorKind, Result};
-use crate::log::ReadItem;
+use crate::log::{Cursor, DurableEnd, ReadItem};
 use crate::num::to_u64;
 
 /// How many records are read at first for each entry that is asked for; twice as many each time that they were too few.
@@ -24,16 +23,16 @@ impl SessionReader {
     /// # Errors
     /// As [`events`](Self::events). Records that can't be read are left out.
     pub fn newest(&self, node: NodeId, limit: usize) -> Result<Vec<TranscriptEntry>> {
-        let loaded = self.snapshots().load(self.log())?;
-        let next = match &loaded {
-            Some(loaded) => loaded.end.mark.next,
+        let known = self.snapshots().end(self.log())?;
+        let next = match &known {
+            Some((end, _)) => end.mark.next,
             None => self.log().mark()?.map_or(Position::START, |mark| mark.next),
         };
         let mut back = to_u64(limit).saturating_mul(RECORDS_PER_ENTRY).max(1);
         loop {
             let from = Position(next.0.saturating_sub(back).max(1));
             let mut end = End::new(node, from);
-            self.fold_end(loaded.as_ref(), from, &mut end)?;
+            self.fold_end(known.as_ref(), from, &mut end)?;
             if let Some(entries) = end.entries(limit) {
                 return Ok(entries);
             }
@@ -42,14 +41,14 @@ impl SessionReader {
     }
 
     /// Folds the log from `from` on: by what a snapshot tells of its end, as far as that goes.
-    fn fold_end(&self, loaded: Option<&Loaded>, from: Position, end: &mut End) -> Result<()> {
-        if let Some(loaded) = loaded.filter(|loaded| loaded.end.first_recent() <= from) {
-            let read = self.log().read_recent(&loaded.end, from, &mut |record| {
+    fn fold_end(&self, known: Option<&(DurableEnd, Cursor)>, from: Position, end: &mut End) -> Result<()> {
+        if let Some((place, cursor)) = known.filter(|(place, _)| place.first_recent() <= from) {
+            let read = self.log().read_recent(place, from, &mut |record| {
                 end.take(event_item(&record));
             });
             match read {
                 Ok(()) => {
-                    loaded.cursor.clone().advance(&mut |item| {
+                    cursor.clone().advance(&mut |item| {
                         if let ReadItem::Record(record) = item {
                             end.take(event_item(&record));
                         }

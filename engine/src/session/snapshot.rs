@@ -3,29 +3,44 @@
 //! Two files take turns, so that one is whole while the other is written. They are not synced: each is bound to a place
 //! in the log by position and chain hash, and one that is torn, old, of another version or another log's is not used.
 //! Whatever is wrong with them, the log is folded whole.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..4 | the length of the place, little endian |
+//! | 4.. | the place in the log, as a [stored value](sessionlog_codec::stored) |
+//! | .. | its chain hash again, and the folds, as another one |
+//!
+//! The place comes first and is read by itself: whoever wants the end of a transcript needs no folds.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use sessionlog_codec::ids::Digest;
 use sessionlog_codec::stored;
 
 use super::erasure::remove_if_there;
 use super::folds::Folds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Cursor, DurableEnd, LogReader};
-use crate::num::to_usize;
-use crate::storage::{Access, Storage};
+use crate::num::{to_u64, to_usize};
+use crate::storage::{Access, Storage, StorageFile};
 
 /// The version of the folds. It goes up with every change of what a fold keeps or means: a snapshot of another version is
 /// not used.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 const DIR: &str = "snapshots";
 const NAMES: [&str; 2] = ["0.snapshot", "1.snapshot"];
 
 /// The longest snapshot that is written or read, in bytes. A session whose folds are longer is folded whole.
 const LEN_MAX: u64 = 16 << 20;
+
+/// How much of a file is read to find out which place it is of, in bytes: most places are shorter.
+const PLACE_READ: usize = 4 << 10;
+/// The longest place, in bytes.
+const PLACE_LEN_MAX: usize = 64 << 10;
+const LEN_LEN: usize = 4;
 
 /// When a session's folds are kept beside its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,10 +85,21 @@ pub(super) enum Moment {
     Close,
 }
 
+/// The folds, with the place that they are of: a file that is half of one snapshot and half of another is none.
 #[derive(Serialize, Deserialize)]
-struct Snapshot {
-    end: DurableEnd,
+struct Bound {
+    chain: Digest,
     folds: Folds,
+}
+
+/// A snapshot's file, of which only the place was read.
+struct Opened {
+    no: usize,
+    path: PathBuf,
+    file: Arc<dyn StorageFile>,
+    end: DurableEnd,
+    /// Where the folds begin, and how long the file is.
+    folds: (u64, u64),
 }
 
 /// The snapshots of one session.
@@ -97,27 +123,43 @@ impl Snapshots {
     /// # Errors
     /// `Io` if the log can't be read. Whatever is wrong with a snapshot is no error.
     pub(crate) fn load(&self, log: &LogReader) -> Result<Option<Loaded>> {
-        let mut found: Vec<(usize, Snapshot)> = Vec::new();
-        for (file, name) in NAMES.iter().enumerate() {
-            match self.read(name) {
-                Ok(Some(snapshot)) => found.push((file, snapshot)),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::warn!(file = %self.path(name).display(), %error, "a snapshot is not used");
-                }
+        for opened in self.newest_first() {
+            let Some(cursor) = cursor_behind(log, &opened)? else { continue };
+            match opened.folds() {
+                Ok(folds) => return Ok(Some(Loaded { end: opened.end, cursor, folds, file: opened.no })),
+                Err(error) => not_used(&opened.path, &error),
             }
-        }
-        found.sort_by_key(|(_, snapshot)| std::cmp::Reverse(snapshot.end.mark.next));
-        for (file, Snapshot { end, folds }) in found {
-            if let Some(cursor) = log.cursor_behind(&end.mark)? {
-                return Ok(Some(Loaded { end, cursor, folds, file }));
-            }
-            tracing::warn!(file = %self.dir.display(), "a snapshot is of what the log does not have any more");
         }
         Ok(None)
     }
 
-    fn read(&self, name: &str) -> Result<Option<Snapshot>> {
+    /// The newest place that the log bears out, without the folds, and what gives what came behind it.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub(crate) fn end(&self, log: &LogReader) -> Result<Option<(DurableEnd, Cursor)>> {
+        for opened in self.newest_first() {
+            if let Some(cursor) = cursor_behind(log, &opened)? {
+                return Ok(Some((opened.end, cursor)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The files that can be read, the newest place first.
+    fn newest_first(&self) -> Vec<Opened> {
+        let mut found = Vec::new();
+        for (no, name) in NAMES.iter().enumerate() {
+            match self.open(no, name) {
+                Ok(opened) => found.extend(opened),
+                Err(error) => not_used(&self.path(name), &error),
+            }
+        }
+        found.sort_by_key(|opened| std::cmp::Reverse(opened.end.mark.next));
+        found
+    }
+
+    fn open(&self, no: usize, name: &str) -> Result<Option<Opened>> {
         let path = self.path(name);
         let file = match self.storage.open(&path, Access::Read) {
             Ok(file) => file,
@@ -125,14 +167,22 @@ impl Snapshots {
             Err(error) => return Err(Error::io("opening", &path, error)),
         };
         let len = file.len().map_err(|e| Error::io("measuring", &path, e))?;
+        let damaged = |message| Err(Error::new(ErrorKind::Corrupt, "snapshot.damaged", message));
         if len > LEN_MAX {
-            let message = format!("{} is {len} bytes long, more than any snapshot", path.display());
-            return Err(Error::new(ErrorKind::Corrupt, "snapshot.damaged", message));
+            return damaged(format!("{} is {len} bytes long, more than any snapshot", path.display()));
         }
-        let mut bytes = vec![0; to_usize(len)];
-        let read = file.read_at(&mut bytes, 0).map_err(|e| Error::io("reading", &path, e))?;
-        bytes.truncate(read);
-        stored::decode(VERSION, &bytes).map(Some).map_err(|error| Error::decode(&path, 0, error))
+        let mut bytes = read(&path, &*file, 0, PLACE_READ)?;
+        let place_len = bytes.first_chunk().map_or(0, |len| to_usize(u32::from_le_bytes(*len).into()));
+        if place_len > PLACE_LEN_MAX {
+            return damaged(format!("{} has a place of {place_len} bytes, more than any", path.display()));
+        }
+        let place = LEN_LEN..place_len.saturating_add(LEN_LEN);
+        if bytes.len() < place.end {
+            bytes = read(&path, &*file, 0, place.end)?;
+        }
+        let stored = bytes.get(place.clone()).unwrap_or_default();
+        let end = stored::decode(VERSION, stored).map_err(|error| Error::decode(&path, 0, error))?;
+        Ok(Some(Opened { no, path, file, end, folds: (to_u64(place.end), len) }))
     }
 
     /// Writes the folds as of the log's end, over the older one of the two files.
@@ -140,7 +190,11 @@ impl Snapshots {
     /// # Errors
     /// `Io` or `Full` if it can't be written: then there is the one before, or none. `Invalid` if the folds are too long.
     pub(crate) fn write(&self, end: DurableEnd, folds: Folds, newest: Option<usize>) -> Result<usize> {
-        let bytes = stored::encode(VERSION, &Snapshot { end, folds })?;
+        let place = stored::encode(VERSION, &end)?;
+        let place_len = u32::try_from(place.len()).unwrap_or(u32::MAX);
+        let mut bytes = place_len.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&place);
+        bytes.extend_from_slice(&stored::encode(VERSION, &Bound { chain: end.mark.chain, folds })?);
         if bytes.len() > to_usize(LEN_MAX) {
             return Err(Error::invalid("snapshot.length", "the folds are longer than a snapshot may be"));
         }
@@ -153,7 +207,7 @@ impl Snapshots {
         };
         let file = file.map_err(|e| Error::io("opening", &path, e))?;
         file.write_at(&bytes, 0)
-            .and_then(|()| file.set_len(crate::num::to_u64(bytes.len())))
+            .and_then(|()| file.set_len(to_u64(bytes.len())))
             .map_err(|e| Error::io("writing", &path, e))?;
         Ok(file_no)
     }
@@ -173,6 +227,40 @@ impl Snapshots {
         }
         if removed { self.storage.sync_dir(&self.dir).map_err(|e| Error::sync(&self.dir, e)) } else { Ok(()) }
     }
+}
+
+impl Opened {
+    fn folds(&self) -> Result<Folds> {
+        let (at, len) = self.folds;
+        let bytes = read(&self.path, &*self.file, at, to_usize(len.saturating_sub(at)))?;
+        let bound: Bound =
+            stored::decode(VERSION, &bytes).map_err(|error| Error::decode(&self.path, at, error))?;
+        if bound.chain != self.end.mark.chain {
+            let message = format!("{}: the folds are of another place in the log", self.path.display());
+            return Err(Error::new(ErrorKind::Corrupt, "snapshot.damaged", message));
+        }
+        Ok(bound.folds)
+    }
+}
+
+fn cursor_behind(log: &LogReader, opened: &Opened) -> Result<Option<Cursor>> {
+    let cursor = log.cursor_behind(&opened.end.mark)?;
+    if cursor.is_none() {
+        let file = opened.path.display();
+        tracing::warn!(%file, "a snapshot is of what the log does not have any more");
+    }
+    Ok(cursor)
+}
+
+fn not_used(path: &Path, error: &Error) {
+    tracing::warn!(file = %path.display(), %error, "a snapshot is not used");
+}
+
+fn read(path: &Path, file: &dyn StorageFile, offset: u64, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let read = file.read_at(&mut bytes, offset).map_err(|e| Error::io("reading", path, e))?;
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 /// Folds that the log bears out.
