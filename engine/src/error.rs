@@ -48,6 +48,9 @@ struct Inner {
     owner: Option<Owner>,
 }
 
+/// The code of a sync that failed.
+const SYNC: &str = "storage.sync";
+
 impl Error {
     /// What the caller can do about it.
     #[must_use]
@@ -115,7 +118,12 @@ impl Error {
     pub(crate) fn sync(path: &Path, error: io::Error) -> Self {
         let message =
             format!("syncing {} failed: what was written may or may not be on disk", path.display());
-        Self::with_source(ErrorKind::Io, "storage.sync", message, error)
+        Self::with_source(ErrorKind::Io, SYNC, message, error)
+    }
+
+    /// Whether it is that of a [`sync`](Self::sync).
+    pub(crate) fn is_of_sync(&self) -> bool {
+        self.code() == SYNC
     }
 
     /// Bytes that do not decode, with where they stand.

@@ -229,6 +229,36 @@ fn a_view_from_before_an_erasure_is_not_trusted() {
     assert_eq!(found(&after, SECRET), Vec::<String>::new());
 }
 
+/// The directory's sync failed behind the renaming that put the erased segment in its place: the system showed it from then
+/// on, and the disk never got it. Later owners took the erasure for done, and the next loss of power brought the text back.
+/// (Seed 50043440 of the schedules.)
+#[test]
+fn what_reads_as_erased_after_a_failed_sync_is_erased_once_more() {
+    let storage = SimStorage::new();
+    let session = open(&storage).create("/w", NewSession::new("try")).unwrap();
+    session.prompt(Message::user("Go.")).unwrap();
+    let said = session.append(Message::assistant(SECRET)).unwrap();
+    let (id, log) = (session.id(), session.place().dir.join("log"));
+    // Once for the new segment behind the one that is erased from, then for the replacement.
+    storage.fail(Fault::new(CallKind::SyncDir, FaultError::EIO).on(&log).after(1));
+    let refused = session.redact(&BTreeSet::from([said.receipt.first]), "a key").unwrap_err();
+    assert_eq!((refused.kind(), storage.armed_faults()), (ErrorKind::Io, 0));
+    assert_eq!(session.append(Message::user("And?")).unwrap_err().kind(), ErrorKind::Closed);
+    std::mem::forget(session);
+    let killed = storage.power_cut(CrashMode::KeepAll);
+    let in_the_log = |storage: &SimStorage| {
+        let found = found(storage, SECRET);
+        found.into_iter().filter(|path| path.ends_with(".seg")).count()
+    };
+    assert_eq!((in_the_log(&killed), in_the_log(&killed.power_cut(CrashMode::LoseAll))), (0, 1));
+    let (session, _) = open(&killed).resume(id).unwrap();
+    check_whole(&session);
+    std::mem::forget(session);
+    let after = killed.power_cut(CrashMode::LoseAll);
+    assert_eq!(in_the_log(&after), 0);
+    check_whole(&open(&after).resume(id).unwrap().0);
+}
+
 #[test]
 fn views_that_another_host_kept_do_not_show_it_either() {
     let storage = SimStorage::new();

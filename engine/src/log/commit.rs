@@ -8,7 +8,7 @@ use sessionlog_codec::ids::{Epoch, LogId, Position};
 use sessionlog_codec::record::{Envelope, Payload};
 
 use super::compress::{Compressed, Packing, compress};
-use super::erase::{Erasure, erase};
+use super::erase::{Erasure, confirm, erase};
 use super::mark::DurableEnd;
 use super::sync::{Condvar, Mutex, MutexGuard};
 use super::tail::{Committed, Failure, SyncMode, Tail};
@@ -345,7 +345,23 @@ impl LogWriter {
         let mut done = self.rewriting.lock().unwrap_or_else(PoisonError::into_inner);
         // What is written anew is plain.
         *done = Position::START;
-        erase(&self.dir, positions)
+        let erased = erase(&self.dir, positions);
+        if let Err(error) = &erased
+            && error.is_of_sync()
+        {
+            // What reads as erased may be on disk: only an owner who looks at it anew tells.
+            self.lock().closed.get_or_insert_with(|| error.clone());
+        }
+        erased
+    }
+
+    /// Makes sure that records which read as erased are erased on disk, whatever syncs failed before this owner.
+    ///
+    /// # Errors
+    /// As [`erase`].
+    pub(crate) fn confirm_erased(&self, positions: &BTreeSet<Position>) -> Result<()> {
+        let _rewriting = self.rewriting.lock().unwrap_or_else(PoisonError::into_inner);
+        confirm(&self.dir, positions)
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {

@@ -56,6 +56,25 @@ pub(crate) fn erase(dir: &LogDir, positions: &BTreeSet<Position>) -> Result<Eras
     Ok(erasure)
 }
 
+/// Puts the segments that hold the records at `positions` in their own places once more, as they are: what reads as erased is
+/// so on disk then. A sync that failed may have left another file under the same name there, which no later sync of the
+/// directory changes. Those that are compressed were put there since, and synced.
+///
+/// Durable when it returns: that they are as they read.
+///
+/// # Errors
+/// As [`erase`].
+pub(crate) fn confirm(dir: &LogDir, positions: &BTreeSet<Position>) -> Result<()> {
+    for pair in dir.list()?.windows(2) {
+        let [(name, _), (next, _)] = pair else { continue };
+        if positions.range(name.0..next.0).next().is_none() || dir.view(*name)?.is_packed() {
+            continue;
+        }
+        dir.replace(*name, &dir.read_all(*name)?)?;
+    }
+    Ok(())
+}
+
 /// A segment's bytes without some payloads, and how many there were.
 fn without(
     dir: &LogDir,

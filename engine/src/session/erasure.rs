@@ -54,6 +54,12 @@ impl Erasures {
         Self { wanted: self.unfinished(), done: BTreeSet::new() }
     }
 
+    /// What reads as erased, of the records that were folded since the last snapshot. None is taken behind an erasure that
+    /// failed.
+    fn seen(&self) -> BTreeSet<Position> {
+        self.done.clone()
+    }
+
     fn unfinished(&self) -> BTreeSet<Position> {
         self.wanted.difference(&self.done).copied().collect()
     }
@@ -116,14 +122,17 @@ impl Session {
         self.erase(positions)
     }
 
-    /// Finishes what an owner before decided and did not get to.
+    /// Finishes what an owner before decided and did not get to, or may not have got onto the disk.
     pub(super) fn finish_erasures(&self) -> Result<Erasure> {
-        let (mut positions, deleted) = {
+        let (mut positions, deleted, seen) = {
             let state = self.state()?;
             let deleted: BTreeSet<NodeId> =
                 state.folds.recovery.delegations().unfinished_deletions().collect();
-            (state.folds.erasures.unfinished(), deleted)
+            (state.folds.erasures.unfinished(), deleted, state.folds.erasures.seen())
         };
+        if !seen.is_empty() {
+            self.writer.confirm_erased(&seen)?;
+        }
         if !deleted.is_empty() {
             positions.extend(positions_of(&self.log, &deleted)?);
         }
