@@ -9,6 +9,7 @@ mod listing;
 mod outlived;
 pub(crate) mod owner;
 mod removal;
+mod registry;
 pub(crate) mod shared_log;
 mod workspace;
 
@@ -25,6 +26,10 @@ pub use deletion::DeletionPlan;
 pub use home::SessionPlace;
 pub use listing::{ForkedFrom, SessionKind, SessionRow};
 pub use owner::Owner;
+pub use registry::{
+    Hidden, Reattached, Reattachment, Registered, RootIssue, RootRow, RootWorkspace, Roots, WorkspaceName,
+    WorkspaceState,
+};
 pub use workspace::{WorkspaceHash, canonical, slug};
 
 use crate::clock::{Clock, SystemClock};
@@ -240,11 +245,16 @@ impl Store {
     /// # Errors
     /// `Io` if the home itself can't be read.
     pub fn list(&self) -> Result<Vec<SessionRow>> {
+        Ok(self.list_places(&self.reader().places()?))
+    }
+
+    /// The rows of all sessions of the home, which are at these places.
+    fn list_places(&self, places: &[SessionPlace]) -> Vec<SessionRow> {
         #[cfg(feature = "catalog")]
         if self.inner.options.catalog == CatalogPolicy::Keep {
-            return catalogued::list(&self.reader());
+            return catalogued::list(&self.reader(), places);
         }
-        self.reader().list()
+        self.reader().list_of(places)
     }
 
     /// The same home, for reading.

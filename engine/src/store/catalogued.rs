@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use sessionlog_codec::ids::NodeId;
 
 use super::crowd::look_at_each;
-use super::listing::{ForkedFrom, SessionKind, SessionRow, Sketch, broken_row, child_status, sort, text_of};
+use super::listing::{ForkedFrom, SessionKind, SessionRow, Sketch, broken_row, child_status, sort};
 use super::{SessionPlace, StoreReader};
 use crate::catalog::{Catalog, CatalogEntry, CatalogRow};
-use crate::error::Result;
 use crate::log::LogMark;
 use crate::session::SessionReader;
 use crate::storage::EntryKind;
@@ -16,14 +15,13 @@ use crate::storage::EntryKind;
 /// Fewer sessions than these are listed as fast without a catalog.
 const WORTH_IT: usize = 32;
 
-/// The rows of all sessions, from the catalog where it is right.
-pub(super) fn list(store: &StoreReader) -> Result<Vec<SessionRow>> {
-    let places = store.places()?;
-    let Some(catalog) = open(store, places.len()) else { return Ok(store.list_of(&places)) };
+/// The rows of all sessions, from the catalog where it is right. `places` are all places of the home.
+pub(super) fn list(store: &StoreReader, places: &[SessionPlace]) -> Vec<SessionRow> {
+    let Some(catalog) = open(store, places.len()) else { return store.list_of(places) };
     let mut rows = Vec::new();
-    let workspaces = store.workspace_texts(&places);
-    let look = |place: &SessionPlace| rows_of(store, place, text_of(&workspaces, place), &catalog);
-    look_at_each(&places, &look, |place, (found, entry)| {
+    let workspaces = store.workspace_texts(places);
+    let look = |place: &SessionPlace| rows_of(store, place, workspaces.of(place), &catalog);
+    look_at_each(places, &look, |place, (found, entry)| {
         rows.extend(found);
         if let Some(entry) = entry {
             catalog.put(place.id, &entry);
@@ -31,7 +29,7 @@ pub(super) fn list(store: &StoreReader) -> Result<Vec<SessionRow>> {
     });
     catalog.retain(&places.iter().map(|place| place.id).collect::<BTreeSet<_>>());
     sort(&mut rows);
-    Ok(rows)
+    rows
 }
 
 fn open(store: &StoreReader, sessions: usize) -> Option<Catalog> {

@@ -139,6 +139,16 @@ impl Home {
         self.sync(dir.parent().unwrap_or(&self.root))
     }
 
+    /// What is where workspaces are.
+    pub(crate) fn list_workspaces(&self) -> Result<Vec<crate::storage::DirEntry>> {
+        self.list(&self.root.join(WORKSPACES))
+    }
+
+    /// What is where the sessions of a workspace are.
+    pub(crate) fn list_sessions(&self, workspace: &WorkspaceHash) -> Result<Vec<crate::storage::DirEntry>> {
+        self.list(&self.workspace_dir(workspace).join(SESSIONS))
+    }
+
     /// The workspaces that have sessions here.
     pub(crate) fn workspaces(&self) -> Result<Vec<WorkspaceHash>> {
         let entries = self.list(&self.root.join(WORKSPACES))?;
@@ -206,11 +216,26 @@ impl Home {
                 file.sync_all().map_err(|e| Error::sync(&path_file, e))?;
                 self.sync(&workspace_dir)?;
             }
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                self.finish_path(workspace_path, &path_file)?;
+            }
             Err(error) => return Err(Error::io("creating", &path_file, error)),
         }
         self.create_dir(&workspace_dir.join(SESSIONS))?;
         self.create_dir(&place.dir)
+    }
+
+    /// Writes the path that a crash kept whoever made the file from writing.
+    fn finish_path(&self, workspace_path: &[u8], path_file: &Path) -> Result<()> {
+        let is_file = |entry: &crate::storage::DirEntry| entry.kind == EntryKind::File && entry.len == 0;
+        let entry = self.storage.entry(path_file).map_err(|e| Error::io("looking at", path_file, e))?;
+        if workspace_path.is_empty() || !entry.as_ref().is_some_and(is_file) {
+            return Ok(());
+        }
+        let file =
+            self.storage.open(path_file, Access::ReadWrite).map_err(|e| Error::io("opening", path_file, e))?;
+        file.write_at(workspace_path, 0).map_err(|e| Error::io("writing", path_file, e))?;
+        file.sync_all().map_err(|e| Error::sync(path_file, e))
     }
 
     /// Where a session of a workspace is (or would be).

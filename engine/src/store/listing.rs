@@ -9,6 +9,7 @@ use sessionlog_codec::registry::kind;
 use sessionlog_projections::{Projection, Status, Summary, is_activity_kind};
 
 use super::crowd::look_at_each;
+use super::registry::registrations;
 use super::{SessionPlace, StoreReader, WorkspaceHash, not_found};
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "catalog")]
@@ -64,7 +65,8 @@ pub struct SessionRow {
     pub last_activity: Option<Timestamp>,
     /// Its model, as far as the log's first records tell.
     pub model: Option<String>,
-    /// Its workspace's path, as its machine spelled it.
+    /// Its workspace's path, as its machine spelled it; or where the workspace was attached since: see
+    /// [`Store::reattach`](crate::Store::reattach).
     pub workspace: String,
     /// The agent it was imported from, or delegated to.
     pub agent: Option<String>,
@@ -88,7 +90,7 @@ impl StoreReader {
     pub(super) fn list_of(&self, places: &[SessionPlace]) -> Vec<SessionRow> {
         let mut rows = Vec::new();
         let workspaces = self.workspace_texts(places);
-        let look = |place: &SessionPlace| self.rows_in(place.clone(), text_of(&workspaces, place));
+        let look = |place: &SessionPlace| self.rows_in(place.clone(), workspaces.of(place));
         look_at_each(places, &look, |_, found| rows.extend(found));
         sort(&mut rows);
         rows
@@ -97,8 +99,8 @@ impl StoreReader {
     /// The rows of one session: its own, then those of its children.
     #[must_use]
     pub fn rows(&self, place: SessionPlace) -> Vec<SessionRow> {
-        let workspace = self.workspace_text(&place);
-        self.rows_in(place, &workspace)
+        let workspaces = self.workspace_texts(std::slice::from_ref(&place));
+        self.rows_in(place.clone(), workspaces.of(&place))
     }
 
     pub(super) fn rows_in(&self, place: SessionPlace, workspace: &str) -> Vec<SessionRow> {
@@ -110,20 +112,16 @@ impl StoreReader {
     }
 
     /// The paths of the workspaces that sessions are in, as text.
-    pub(super) fn workspace_texts(&self, places: &[SessionPlace]) -> BTreeMap<WorkspaceHash, String> {
-        let mut texts = BTreeMap::new();
+    pub(super) fn workspace_texts(&self, places: &[SessionPlace]) -> WorkspaceTexts {
+        let mut begun = BTreeMap::new();
         for place in places {
-            if !texts.contains_key(&place.workspace) {
-                texts.insert(place.workspace.clone(), self.workspace_text(place));
-            }
+            begun.entry(place.workspace.clone()).or_insert_with(|| {
+                text_of(&self.home.workspace_path(&place.workspace).unwrap_or_default())
+            });
         }
-        texts
-    }
-
-    /// The path of a session's workspace, as text.
-    pub(super) fn workspace_text(&self, place: &SessionPlace) -> String {
-        let workspace = self.home.workspace_path(&place.workspace).unwrap_or_default();
-        String::from_utf8_lossy(&workspace).into_owned()
+        // A listing goes on without what it can't read: the roots' own list says what is wrong.
+        let attached = registrations(&self.home).unwrap_or_default();
+        WorkspaceTexts { begun, attached: attached.texts() }
     }
 
     /// Finds the one session or child whose id is `text`, begins with it, or whose display id does.
@@ -170,8 +168,22 @@ impl StoreReader {
     }
 }
 
-pub(super) fn text_of<'t>(workspaces: &'t BTreeMap<WorkspaceHash, String>, place: &SessionPlace) -> &'t str {
-    workspaces.get(&place.workspace).map_or("", String::as_str)
+/// The paths of workspaces, as text.
+pub(super) struct WorkspaceTexts {
+    begun: BTreeMap<WorkspaceHash, String>,
+    attached: BTreeMap<SessionId, String>,
+}
+
+impl WorkspaceTexts {
+    /// Where a session's workspace is now, as far as it is known.
+    pub(super) fn of(&self, place: &SessionPlace) -> &str {
+        let attached = self.attached.get(&place.id);
+        attached.or_else(|| self.begun.get(&place.workspace)).map_or("", String::as_str)
+    }
+}
+
+pub(super) fn text_of(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
 }
 
 /// The newest activity first.
