@@ -1,6 +1,7 @@
 //! The command line.
 
 mod removal;
+mod registry;
 mod trees;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use sessionlog::projections::Status;
 use sessionlog::projections::render::Api;
 
 pub use removal::{ConsentArgs, DeleteArgs, ForgetArgs, RedactArgs};
+pub use registry::{AttachArgs, HideArgs, MigrateArgs, RootsArgs, RootsCommand, UnhideArgs};
 pub use trees::{ForkArgs, OutcomeArg, PlanArgs, ResolveArgs, RewindArgs, TreeArgs};
 
 const EXIT_CODES: &str = "\
@@ -100,6 +102,10 @@ pub enum Command {
     Export(ExportArgs),
     /// Bring in sessions of other agents (Claude Code, recursive, q)
     Import(ImportArgs),
+    /// Move sessions of older agents from their workspaces into the home (recursive, q)
+    Migrate(MigrateArgs),
+    /// List the root sessions of all workspaces, hide some, say where a workspace is now
+    Roots(RootsArgs),
     /// Play through a crash: record a tree of agents, kill its process, resume it
     Demo(DemoArgs),
     /// Save all that is whole of a hurt session into a new home, and say what is not

@@ -28,6 +28,7 @@ mod tree;
 
 pub use discover::{DiscoverError, FileRole, QPart, SourceFile, SourceFormat, SourceSession, discover};
 pub use driver::{ImportError, import_session};
+pub(crate) use loose::session_id;
 pub use report::{Damage, ImportReport, Imported, Note, SessionReport};
 pub use sniff::SessionFacts;
 pub use target::{KnownNode, RawRecord, Target, TargetError, TargetSession};

@@ -4,6 +4,8 @@
 //! - Reading takes no lock and changes no byte, also while an agent works, also on a home that is mounted read-only.
 //! - `import`, `resolve`, `rewind` and `fork` are the commands that write; each has a `--dry-run` that does not.
 //! - `delete`, `forget` and `redact` remove for good: they show what they would do until they are told `--yes`.
+//! - `import`, `migrate`, `roots`, `resolve`, `rewind` and `fork` are the commands that write; each has a `--dry-run` that does
+//!   not.
 //! - Data goes to standard output, everything said about it to standard error.
 //! - What is hurt is named, and all the rest is shown.
 //! - Content reaches a terminal without control characters: see [`output::safe`].
@@ -26,6 +28,7 @@ pub mod args;
 pub mod commands;
 pub mod exit;
 pub mod import;
+pub mod migrate;
 pub mod output;
 pub mod store_target;
 
@@ -81,6 +84,8 @@ fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {
         Command::Verify(args) => commands::verify::run(args, context),
         Command::Export(args) => commands::export::run(args, context),
         Command::Import(args) => commands::import::run(args, context),
+        Command::Migrate(args) => commands::migrate::run(args, context),
+        Command::Roots(args) => commands::roots::run(args, context),
         Command::Demo(args) => commands::demo::run(args, context),
         Command::Repair(args) => commands::repair::run(args, context),
         Command::Doctor(args) => commands::doctor::run(args, context),

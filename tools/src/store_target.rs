@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use sessionlog::codec::event::{Event, ImportStarted, NewEvent, SessionCreated};
-use sessionlog::codec::ids::{MessageNo, NodeId, Position, SourceNo, Timestamp};
+use sessionlog::codec::ids::{MessageNo, NodeId, Position, SessionId, SourceNo, Timestamp};
 use sessionlog::codec::record::Record;
 use sessionlog::codec::registry::kind;
 use sessionlog::log::{LogReader, ReadItem, SegmentName};
-use sessionlog::{Durability, ErrorKind, NewSession, Session, SessionReader, Store};
+use sessionlog::{Durability, ErrorKind, NewSession, Session, SessionReader, Store, StoreReader};
 
 use crate::import::{KnownNode, RawRecord, Target, TargetError, TargetSession};
 
@@ -21,14 +22,49 @@ const READ_AHEAD: usize = 4 << 20;
 /// A store that sessions are imported into.
 #[derive(Debug)]
 pub struct StoreTarget {
-    store: Store,
+    backing: Backing,
+    workspace: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+enum Backing {
+    Store(Store),
+    /// Nothing is written. `None`: there is no home yet.
+    Preview(Option<StoreReader>),
 }
 
 impl StoreTarget {
     /// Imports into `store`.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self { store }
+        Self { backing: Backing::Store(store), workspace: None }
+    }
+
+    /// Imports into nothing: compares the sources with the sessions of `reader`'s home, and tells what would be done. `None`
+    /// is a home that is not there yet.
+    #[must_use]
+    pub fn preview(reader: Option<StoreReader>) -> Self {
+        Self { backing: Backing::Preview(reader), workspace: None }
+    }
+
+    /// Makes new sessions in this workspace, whatever their sources say.
+    #[must_use]
+    pub fn within(mut self, workspace: Option<Vec<u8>>) -> Self {
+        self.workspace = workspace;
+        self
+    }
+
+    fn session(&self, id: SessionId) -> Result<Option<SessionReader>, TargetError> {
+        let found = match &self.backing {
+            Backing::Store(store) => store.reader().session(id),
+            Backing::Preview(Some(reader)) => reader.session(id),
+            Backing::Preview(None) => return Ok(None),
+        };
+        match found {
+            Ok(reader) => Ok(Some(reader)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -38,40 +74,75 @@ impl Target for StoreTarget {
         created: &SessionCreated,
         at: Option<Timestamp>,
     ) -> Result<Box<dyn TargetSession + '_>, TargetError> {
-        let state = match self.store.reader().session(created.session_id) {
-            Ok(reader) => {
-                check_imported(&reader, created)?;
+        let known = match self.session(created.session_id)? {
+            Some(reader) => Some((first_record(&reader)?, reader)),
+            None => None,
+        };
+        let state = match known {
+            Some((First::Created(stored), reader)) => {
+                check_imported(&stored, created)?;
                 State::Known(reader)
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => State::Absent(Box::new(created.clone()), at),
-            Err(error) => return Err(error.into()),
+            Some((First::Hurt, _)) => return Err(unreadable(created.session_id)),
+            // Also one whose first records a crash kept from being there: creating it goes on with what is left of it.
+            Some((First::Absent, _)) | None => {
+                State::Absent(Box::new(placed(created.clone(), self.workspace.as_deref())), at)
+            }
         };
-        Ok(Box::new(StoreSession { store: &self.store, state }))
+        let store = match &self.backing {
+            Backing::Store(store) => Some(store),
+            Backing::Preview(_) => None,
+        };
+        Ok(Box::new(StoreSession { store, state, next: Position(1) }))
     }
 }
 
-/// Only what was imported from the same session is gone on with: anything else of that id is somebody's own.
-fn check_imported(reader: &SessionReader, created: &SessionCreated) -> Result<(), TargetError> {
-    let mut stored = None;
-    reader.log().read(Position(1), &mut |item| {
-        if let ReadItem::Record(record) = item
-            && let Ok(Event::SessionCreated(found)) = decode(&record)
-        {
-            stored = Some(found);
-        }
+fn placed(created: SessionCreated, workspace: Option<&[u8]>) -> SessionCreated {
+    let Some(workspace) = workspace else { return created };
+    let slug = sessionlog::store::slug(Path::new(&*String::from_utf8_lossy(workspace)));
+    SessionCreated { workspace: workspace.to_vec().into(), slug, ..created }
+}
+
+/// What the log of a session begins with.
+pub(crate) enum First {
+    /// As it should.
+    Created(Box<SessionCreated>),
+    /// With nothing: a crash left it so.
+    Absent,
+    /// With something that can't be read, or is something else.
+    Hurt,
+}
+
+/// Reads what the log of a session begins with.
+pub(crate) fn first_record(reader: &SessionReader) -> Result<First, TargetError> {
+    let mut first = First::Absent;
+    let read = reader.log().read(Position(1), &mut |item| {
+        first = match item {
+            ReadItem::Record(record) => match decode(&record) {
+                Ok(Event::SessionCreated(found)) => First::Created(Box::new(found)),
+                _ => First::Hurt,
+            },
+            ReadItem::Gap(_) => First::Hurt,
+        };
         ControlFlow::Break(())
-    })?;
-    let Some(stored) = stored else {
-        return Err(format!(
-            "session {} is in the store but its first record can't be read",
-            created.session_id
-        )
-        .into());
-    };
+    });
+    match read {
+        Ok(_) => Ok(first),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(First::Absent),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn unreadable(session: SessionId) -> TargetError {
+    format!("session {session} is in the store but its first record can't be read").into()
+}
+
+/// Only what was imported from the same session is gone on with: anything else of that id is somebody's own.
+fn check_imported(stored: &SessionCreated, created: &SessionCreated) -> Result<(), TargetError> {
     let origin = |created: &SessionCreated| {
         created.imported.as_ref().map(|origin| (origin.agent.clone(), origin.session_id.clone()))
     };
-    if stored.imported.is_none() || origin(&stored) != origin(created) {
+    if stored.imported.is_none() || origin(stored) != origin(created) {
         let text =
             format!("session {} is in the store and was not imported from this source", created.session_id);
         return Err(text.into());
@@ -93,8 +164,11 @@ enum State {
 
 #[derive(Debug)]
 struct StoreSession<'a> {
-    store: &'a Store,
+    /// `None`: nothing is written.
+    store: Option<&'a Store>,
     state: State,
+    /// Where the next record would be, in a preview. Nobody looks at what is there.
+    next: Position,
 }
 
 impl StoreSession<'_> {
@@ -107,11 +181,11 @@ impl StoreSession<'_> {
     }
 
     /// The session as one that this process owns.
-    fn owned(&mut self) -> Result<&Session, TargetError> {
+    fn owned(&mut self, store: &Store) -> Result<&Session, TargetError> {
         if !matches!(self.state, State::Owned(_)) {
             let session = match std::mem::replace(&mut self.state, State::Taken) {
-                State::Absent(created, at) => create(self.store, *created, at)?,
-                State::Known(reader) => self.store.resume(reader.place().id)?.0,
+                State::Absent(created, at) => create(store, *created, at)?,
+                State::Known(reader) => store.resume(reader.place().id)?.0,
                 State::Owned(session) => *session,
                 State::Taken => return Err("the session could not be taken over before".into()),
             };
@@ -242,7 +316,13 @@ impl TargetSession for StoreSession<'_> {
     }
 
     fn append(&mut self, frame: Vec<NewEvent>) -> Result<Position, TargetError> {
-        Ok(self.owned()?.append_batch(frame, Durability::Buffered)?.first)
+        let Some(store) = self.store else {
+            let first = self.next;
+            let records = u64::try_from(frame.len()).unwrap_or(u64::MAX);
+            self.next = Position(first.0.saturating_add(records));
+            return Ok(first);
+        };
+        Ok(self.owned(store)?.append_batch(frame, Durability::Buffered)?.first)
     }
 
     fn finish(self: Box<Self>) -> Result<(), TargetError> {

@@ -26,7 +26,7 @@ const ID_CHARS: usize = 13;
 pub fn run(args: &LsArgs, context: &Context) -> Result<Exit, Failure> {
     let store = context.reader()?;
     let all = store.list()?;
-    let id_chars = id_chars(&all);
+    let id_chars = id_chars(all.iter().map(|row| row.id.as_str()));
     let mut rows: Vec<SessionRow> = all.into_iter().filter(|row| is_wanted(args, row)).collect();
     let hidden = args.limit.map_or(0, |limit| rows.len().saturating_sub(limit));
     rows.truncate(args.limit.unwrap_or(usize::MAX));
@@ -89,10 +89,10 @@ fn look_at_end(store: &StoreReader, row: &mut SessionRow) -> Result<Exit, Failur
 }
 
 /// How many characters of an id tell all ids apart.
-fn id_chars(rows: &[SessionRow]) -> usize {
+pub(super) fn id_chars<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> usize {
     let is_enough = |chars: &usize| {
         let mut seen = BTreeSet::new();
-        rows.iter().all(|row| seen.insert(row.id.chars().take(*chars).collect::<String>()))
+        ids.clone().all(|id| seen.insert(id.chars().take(*chars).collect::<String>()))
     };
     (ID_CHARS..36).find(is_enough).unwrap_or(36)
 }

@@ -28,6 +28,8 @@ pub enum SourceFormat {
     RecursiveLegacy,
     /// recursive, older: lines of bare messages.
     RecursiveMessages,
+    /// recursive: the working memory of a workspace. Only a migration takes it.
+    RecursiveScratchpad,
     /// q: a directory with `session.json`, and one below it for each delegate.
     QSession,
 }
@@ -38,7 +40,10 @@ impl SourceFormat {
     pub fn agent(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
-            Self::RecursiveSession | Self::RecursiveLegacy | Self::RecursiveMessages => "recursive",
+            Self::RecursiveSession
+            | Self::RecursiveLegacy
+            | Self::RecursiveMessages
+            | Self::RecursiveScratchpad => "recursive",
             Self::QSession => AGENT,
         }
     }
@@ -51,6 +56,7 @@ impl fmt::Display for SourceFormat {
             Self::RecursiveSession => "recursive",
             Self::RecursiveLegacy => "recursive-document",
             Self::RecursiveMessages => "recursive-messages",
+            Self::RecursiveScratchpad => "recursive-scratchpad",
             Self::QSession => AGENT,
         })
     }
@@ -81,6 +87,8 @@ pub enum FileRole {
     Cost,
     /// The states of files that were saved.
     Checkpoints,
+    /// The working memory of a workspace.
+    Scratchpad,
     /// A file of a q session.
     Q {
         /// The delegate it belongs to: the ids from the root down; empty: the root.

@@ -56,9 +56,10 @@ pub fn import_session(
     let mut run = Run::new(session, progress, report)?;
     match source.format {
         SourceFormat::ClaudeCode => claude::import(source, &mut run)?,
-        SourceFormat::RecursiveSession | SourceFormat::RecursiveLegacy | SourceFormat::RecursiveMessages => {
-            recursive::import(source, &mut run)?;
-        }
+        SourceFormat::RecursiveSession
+        | SourceFormat::RecursiveLegacy
+        | SourceFormat::RecursiveMessages
+        | SourceFormat::RecursiveScratchpad => recursive::import(source, &mut run)?,
         SourceFormat::QSession => q::import(source, &mut run)?,
     }
     let (outcome, appended) = run.finish()?;

@@ -72,15 +72,15 @@ impl Store {
         })
     }
 
-    /// As [`reattach`](Self::reattach), of one session. `to` need not be a directory of this machine.
+    /// As [`reattach`](Self::reattach), of one session, to a path by its bytes. It need not be a directory of this machine.
     ///
     /// Durable when it returns.
     ///
     /// # Errors
     /// `NotFound` if there is no such session; else as [`reattach`](Self::reattach).
-    pub fn reattach_session(&self, session: SessionId, to: &Path) -> Result<Reattachment> {
+    pub fn reattach_session(&self, session: SessionId, to: &[u8]) -> Result<Reattachment> {
         let place = self.known_root(session)?;
-        let found = Found::of(&self.inner.home, vec![place], to.to_owned(), None);
+        let found = Found::of(&self.inner.home, vec![place], path_of_bytes(to), None);
         self.registrations_log().transact(&mut Caught::default(), |known: &Registrations| {
             let reattachment = found.reattachment(known)?;
             Ok((events(known, &reattachment), reattachment))

@@ -67,6 +67,9 @@ struct Conversation<'a> {
 pub(super) fn import(source: &SourceSession, run: &mut Run<'_>) -> Result<(), ImportError> {
     let root = Place { node: NodeId::ROOT, delegate: Vec::new(), depth: 0 };
     let files = Files::of(source);
+    if files.get(&root.delegate, QPart::Session).is_none() {
+        return plan(&files, &root, run);
+    }
     let mut children = Children::new(&files, run.nodes());
     let Told::Conversation(conversation) = conversation(&files, &root, BTreeSet::new(), run)? else {
         return Ok(());
@@ -276,12 +279,17 @@ fn context(
 fn plan(files: &Files<'_>, root: &Place, run: &mut Run<'_>) -> Result<(), ImportError> {
     let Some(Bytes { file, bytes }) = files.read(&root.delegate, QPart::Plan, run)? else { return Ok(()) };
     let parsed = told(PlanFile::parse(&bytes, &file.label), file, run);
+    let is_alone = files.get(&root.delegate, QPart::Session).is_none();
     let to = to(file, format::PLAN, root.node, Content::Facts);
     keep(&to, "plan-execution", bytes, run, |before| {
         let before = before.and_then(|before| PlanFile::parse(before, "").ok());
         let Some(plan) = parsed else { return Vec::new() };
         let at = parse_rfc3339(&plan.updated_at);
-        let events = facts::plan_events(before.as_ref(), &plan).into_iter();
+        let mut events = facts::plan_events(before.as_ref(), &plan);
+        if is_alone && before.is_none() {
+            events.insert(0, facts::plan_title(&plan).into());
+        }
+        let events = events.into_iter();
         events.map(|event| about(at, NewEvent::now(root.node, event))).collect()
     })
 }

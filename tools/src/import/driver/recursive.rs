@@ -1,20 +1,24 @@
 //! Imports a recursive session: the transcript, then what the other files say about it as a whole.
 
-use sessionlog_codec::event::NewEvent;
+use sessionlog_codec::event::{HostEvent, NewEvent, SessionTitled, TitleOrigin};
 use sessionlog_codec::ids::NodeId;
 
 use super::feed::{Content, Run, Source};
 use super::{ImportError, first_time, open, open_document, read_whole};
 use crate::import::discover::{FileRole, SourceFile, SourceSession};
 use crate::import::lines::Lines;
+use crate::import::loose::{Object, object};
 use crate::import::recursive::{Checkpoints, Meta, Transcript};
 use crate::import::sniff::RECURSIVE_LISTS;
+use crate::import::split::text_of;
 
 /// The longest `.meta.json` and `cost.json`, in bytes.
 const META_LEN_MAX: u64 = 4 << 20;
 const META: &str = "recursive/meta";
 const COST: &str = "recursive/cost";
 const CHECKPOINTS: &str = "recursive/checkpoints";
+const SCRATCHPAD: &str = "recursive/scratchpad";
+const SCRATCHPAD_TITLE: &str = "Scratchpad";
 
 pub(super) fn import(source: &SourceSession, run: &mut Run<'_>) -> Result<(), ImportError> {
     for file in &source.files {
@@ -24,12 +28,17 @@ pub(super) fn import(source: &SourceSession, run: &mut Run<'_>) -> Result<(), Im
             _ => {}
         }
     }
+    if run.is_refused() {
+        // What goes with another transcript is not of this session.
+        return Ok(());
+    }
     // The end of a session comes after all that was said in it.
     for file in &source.files {
         let done = match file.role {
             FileRole::Checkpoints => checkpoints(source, file, run),
             FileRole::Cost => whole(file, COST, "cost", run),
             FileRole::Meta => whole(file, META, "meta", run),
+            FileRole::Scratchpad => scratchpad(file, run),
             _ => Ok(()),
         };
         match done {
@@ -65,6 +74,28 @@ fn checkpoints(source: &SourceSession, file: &SourceFile, run: &mut Run<'_>) -> 
     let mut mapper = Checkpoints::new(first_time(source, &file.path));
     let to = to_root(file, CHECKPOINTS, Content::Facts);
     run.feed(&to, known, &mut Lines::new(open(file)?), &mut mapper).map(drop)
+}
+
+/// The working memory of a workspace: kept as it is written, and told to whoever reads host events.
+fn scratchpad(file: &SourceFile, run: &mut Run<'_>) -> Result<(), ImportError> {
+    let Some(bytes) = read_whole(file, META_LEN_MAX, run)? else { return Ok(()) };
+    let is_object = object::<Object<'_>>(&text_of(&bytes)).is_some();
+    if !is_object {
+        run.note(file, "is no JSON object: it was kept as it is, and not read");
+    }
+    let data = bytes.clone();
+    let events = |before: Option<&[u8]>| {
+        let title = SessionTitled { title: SCRATCHPAD_TITLE.to_owned(), origin: TitleOrigin::Host };
+        let title = before.is_none().then(|| NewEvent::now(NodeId::ROOT, title));
+        let told = HostEvent {
+            namespace: "recursive".to_owned(),
+            name: "scratchpad".to_owned(),
+            data: data.into(),
+            source: None,
+        };
+        title.into_iter().chain(is_object.then(|| NewEvent::now(NodeId::ROOT, told))).collect()
+    };
+    run.take_whole(&to_root(file, SCRATCHPAD, Content::Facts), "scratchpad", bytes, events)
 }
 
 /// A file that is written anew each time. Only what changed in it is said.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{FileKind, SessionFacts, Sniffed, Text, object, outline, time};
+use super::{FileKind, SessionFacts, Sniffed, Text, elements, object, outline, time};
 use crate::import::q::Layout;
 
 /// Keys that documents of others have.
@@ -41,7 +41,11 @@ pub(super) fn sniff(head: &[u8]) -> Option<Sniffed> {
         began: time(&times.updated_at),
         ..SessionFacts::default()
     };
-    sniffed.first = Some(blake3::hash(value("run_id").unwrap_or_default().as_bytes()));
+    // Without a run, what was said first tells it from others.
+    let said = outline(head, &["transcript"]).filter(|_| sniffed.stream_session_id.is_none());
+    let said = said.and_then(|outline| elements(head, outline.start).0.into_iter().next());
+    let mark = said.and_then(|range| head.get(range)).or(value("run_id").map(str::as_bytes));
+    sniffed.first = Some(blake3::hash(mark.unwrap_or_default()));
     Some(sniffed)
 }
 

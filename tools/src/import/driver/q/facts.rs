@@ -152,6 +152,13 @@ fn bound(state: &StateFile) -> Option<NodeBound> {
     is_bound.then_some(bound)
 }
 
+/// What the session of a plan is called that has no session file.
+pub(super) fn plan_title(plan: &PlanFile) -> SessionTitled {
+    let how = if plan.checkpoint.is_completed() { "Plan" } else { "Interrupted plan" };
+    let title = format!("{how}: {}", plan.checkpoint.objective);
+    SessionTitled { title, origin: TitleOrigin::Host }
+}
+
 /// What changed in the execution of a plan.
 pub(super) fn plan_events(before: Option<&PlanFile>, now: &PlanFile) -> Vec<Event> {
     let checkpoint = &now.checkpoint;
