@@ -68,7 +68,8 @@ fn roots_of_all_workspaces_are_one_list() {
     let roots = place.store.roots().unwrap();
     assert_eq!(roots.issues, []);
     assert_eq!(roots.rows.len(), 3);
-    let paths = [row(&roots, a), row(&roots, b), row(&roots, fork.id())].map(|row| row.workspace.path.clone());
+    let paths =
+        [row(&roots, a), row(&roots, b), row(&roots, fork.id())].map(|row| row.workspace.path.clone());
     assert_eq!(paths, [one.clone(), two.clone(), two]);
     assert_eq!(row(&roots, fork.id()).session.forked.unwrap().session, b);
     assert_eq!(roots.rows[0].session.root, fork.id(), "the newest activity first");
@@ -210,7 +211,8 @@ fn nothing_is_attached_to_what_is_not_there() {
     let name = WorkspaceName::Path(workspace.clone());
     let nowhere = place.store.reattach(&name, &place.dir.path().join("typo")).unwrap_err();
     assert_eq!((nowhere.kind(), nowhere.code()), (ErrorKind::Invalid, "workspace.missing"));
-    for unknown in [WorkspaceName::Path("/nobody".into()), WorkspaceName::Hash(hash_of(Path::new("/nobody")))] {
+    for unknown in [WorkspaceName::Path("/nobody".into()), WorkspaceName::Hash(hash_of(Path::new("/nobody")))]
+    {
         let error = place.store.reattach(&unknown, &workspace).unwrap_err();
         assert_eq!((error.kind(), error.code()), (ErrorKind::NotFound, "workspace.unknown"));
     }
@@ -249,7 +251,8 @@ fn several_at_once_lose_nothing() {
         }
         for _ in 0..2 {
             let (home, old, new) = (place.home(""), old.clone(), new.clone());
-            scope.spawn(move || Store::open(home).unwrap().reattach(&WorkspaceName::Path(old), &new).unwrap());
+            scope
+                .spawn(move || Store::open(home).unwrap().reattach(&WorkspaceName::Path(old), &new).unwrap());
         }
     });
     let roots = place.store.roots().unwrap();
@@ -305,7 +308,11 @@ fn a_loss_of_power_leaves_a_registration_undecided_or_done() {
             let found = row(&roots, id);
             assert!(hid.is_err() || found.hidden.is_some(), "stop {stop} {mode:?}");
             assert!(attached.is_err() || found.workspace.path == Path::new("/new"), "stop {stop} {mode:?}");
-            if found.hidden.is_some() { done += 1 } else { undecided += 1 }
+            if found.hidden.is_some() {
+                done += 1
+            } else {
+                undecided += 1
+            }
             store.unregister(id, "old").unwrap();
             store.reattach(&WorkspaceName::Hash(hash_of(Path::new("/old"))), Path::new("/new")).unwrap();
             let found = row(&store.roots().unwrap(), id).clone();

@@ -232,8 +232,10 @@ impl Home {
         if workspace_path.is_empty() || !entry.as_ref().is_some_and(is_file) {
             return Ok(());
         }
-        let file =
-            self.storage.open(path_file, Access::ReadWrite).map_err(|e| Error::io("opening", path_file, e))?;
+        let file = self
+            .storage
+            .open(path_file, Access::ReadWrite)
+            .map_err(|e| Error::io("opening", path_file, e))?;
         file.write_at(workspace_path, 0).map_err(|e| Error::io("writing", path_file, e))?;
         file.sync_all().map_err(|e| Error::sync(path_file, e))
     }

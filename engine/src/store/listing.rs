@@ -115,9 +115,9 @@ impl StoreReader {
     pub(super) fn workspace_texts(&self, places: &[SessionPlace]) -> WorkspaceTexts {
         let mut begun = BTreeMap::new();
         for place in places {
-            begun.entry(place.workspace.clone()).or_insert_with(|| {
-                text_of(&self.home.workspace_path(&place.workspace).unwrap_or_default())
-            });
+            begun
+                .entry(place.workspace.clone())
+                .or_insert_with(|| text_of(&self.home.workspace_path(&place.workspace).unwrap_or_default()));
         }
         // A listing goes on without what it can't read: the roots' own list says what is wrong.
         let attached = registrations(&self.home).unwrap_or_default();

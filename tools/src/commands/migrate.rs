@@ -22,13 +22,15 @@ const SHOWN: usize = 8;
 /// `Usage` if a path is not there or nothing at the paths is to be migrated; else what the home says. A source that can't be
 /// migrated is a row with its reason.
 pub fn run(args: &MigrateArgs, context: &Context) -> Result<Exit, Failure> {
-    let findings =
-        find(&args.paths).map_err(|error| Failure::usage("migrate.path", with_causes(&error)))?;
+    let findings = find(&args.paths).map_err(|error| Failure::usage("migrate.path", with_causes(&error)))?;
     if findings.found.is_empty() && findings.unread.is_empty() {
         for note in findings.notes.iter().take(SHOWN) {
             context.warn(&format!("{}: {}", note.path, note.text));
         }
-        return Err(Failure::usage("migrate.nothing", "none of the paths holds anything that is to be migrated"));
+        return Err(Failure::usage(
+            "migrate.nothing",
+            "none of the paths holds anything that is to be migrated",
+        ));
     }
     let removal = if args.remove_originals { Removal::Remove } else { Removal::Keep };
     let progress = progress_bar(&findings.found, context);

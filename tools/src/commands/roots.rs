@@ -53,7 +53,8 @@ fn list(args: &RootsArgs, context: &Context) -> Result<Exit, Failure> {
     }
     let left_out = u64::try_from(left_out).unwrap_or(u64::MAX);
     if left_out > 0 && !args.hidden {
-        context.note(&format!("{} not shown; --all shows them", count(left_out, "hidden root", "hidden roots")));
+        context
+            .note(&format!("{} not shown; --all shows them", count(left_out, "hidden root", "hidden roots")));
     }
     for issue in &issues {
         context.warn(&format!("{}: {}", issue.place, issue.issue));
@@ -174,9 +175,7 @@ fn workspace_name(text: &str, reader: &StoreReader) -> Result<WorkspaceName, Fai
 
 fn print_attached(args: &AttachArgs, done: &Reattachment, context: &Context) -> Result<(), Failure> {
     if context.format() == Format::Json {
-        let session = |it: &sessionlog::store::Reattached| {
-            json!({ "id": it.session.to_string(), "from": it.from.to_string_lossy() })
-        };
+        let session = |it: &sessionlog::store::Reattached| json!({ "id": it.session.to_string(), "from": it.from.to_string_lossy() });
         return context.json(&json!({
             "schema_version": SCHEMA_VERSION,
             "dry_run": args.dry_run,
@@ -193,8 +192,7 @@ fn print_attached(args: &AttachArgs, done: &Reattachment, context: &Context) -> 
     if rest > 0 {
         context.line(&format!("... and {rest} more"))?;
     }
-    let (are, nothing) =
-        if args.dry_run { ("would be", "; nothing was changed") } else { ("are", "") };
+    let (are, nothing) = if args.dry_run { ("would be", "; nothing was changed") } else { ("are", "") };
     let to = done.to.to_string_lossy();
     let already = match done.already {
         0 => String::new(),

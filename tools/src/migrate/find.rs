@@ -1,11 +1,12 @@
 //! Finds what is to be migrated: the directories that older agents keep in a workspace, and what is in them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use sessionlog::WorkspaceHash;
+use sessionlog::codec::ids::SessionId;
 use sessionlog::projections::time::parse_rfc3339;
 use sessionlog::projections::views::q::{AGENT, PLAN_FILE, PlanFile, SESSION_FILE};
 use sessionlog::store::canonical;
@@ -36,6 +37,8 @@ pub struct Found {
     pub workspace: Option<Vec<u8>>,
     /// The directory that is its own, if it has one: to be removed with its files, it and what is below, once that is empty.
     pub own_dir: Option<PathBuf>,
+    /// The first file of another source that says it is the same session, and is longer or comes before it.
+    pub twin_of: Option<PathBuf>,
 }
 
 /// A file that should be a session by its place, and is none.
@@ -84,14 +87,15 @@ pub fn find(paths: &[PathBuf]) -> Result<Findings, DiscoverError> {
             note(&mut findings, &path, "is a sessionlog home or in one: nothing there is to be migrated");
             continue;
         }
-        let before = places.len();
+        let mut below = BTreeSet::new();
         if fs::metadata(&path).map_err(error)?.is_dir() {
             fs::read_dir(&path).map_err(error)?;
-            walk(&path, DEPTH_MAX, &mut places, &mut findings);
+            walk(&path, DEPTH_MAX, &mut below, &mut findings);
         }
-        if places.len() == before && !is_in_place(&path, &places) {
-            places.insert(Place::Given(path));
+        if below.is_empty() {
+            below.insert(Place::Given(path));
         }
+        places.append(&mut below);
     }
     for place in places {
         match place {
@@ -104,7 +108,25 @@ pub fn find(paths: &[PathBuf]) -> Result<Findings, DiscoverError> {
     let first = |found: &Found| found.source.files.first().map(|file| file.path.clone());
     findings.found.retain(|found| seen.insert(first(found)));
     findings.found.sort_by_key(first);
+    pair_twins(&mut findings.found);
     Ok(findings)
+}
+
+/// Finds sources of the same session: copies of a workspace. The longest is the one that the others are compared with.
+fn pair_twins(found: &mut [Found]) {
+    let mut longest: BTreeMap<SessionId, (u64, PathBuf)> = BTreeMap::new();
+    for one in found.iter() {
+        let Some(main) = one.source.files.first() else { continue };
+        let known = longest.entry(one.source.session_id).or_insert_with(|| (main.len, main.path.clone()));
+        if main.len > known.0 {
+            *known = (main.len, main.path.clone());
+        }
+    }
+    for one in found {
+        let known = longest.get(&one.source.session_id).map(|(_, path)| path);
+        let own = one.source.files.first().map(|file| &file.path);
+        one.twin_of = known.filter(|path| own != Some(path)).cloned();
+    }
 }
 
 fn note(findings: &mut Findings, path: &Path, text: impl Into<String>) {
@@ -113,15 +135,6 @@ fn note(findings: &mut Findings, path: &Path, text: impl Into<String>) {
 
 fn in_home(path: &Path) -> bool {
     path.ancestors().take(6).any(|dir| dir.join(HOME_MARKER).is_file())
-}
-
-/// Whether a path was found already, by its place above it.
-fn is_in_place(path: &Path, places: &BTreeSet<Place>) -> bool {
-    places.iter().any(|place| match place {
-        Place::Recursive { dir, .. } => path == dir || path.starts_with(dir.join("sessions")),
-        Place::Q { dir, .. } => path == dir,
-        Place::Given(given) => path == given,
-    })
 }
 
 fn name_of(path: &Path) -> &str {
@@ -207,7 +220,10 @@ fn recursive(dir: &Path, workspace: Option<Vec<u8>>, findings: &mut Findings) ->
         findings.found.extend(scratchpad::found(&pad, workspace.clone()));
     }
     for (name, what) in [
-        ("shadow-git", "holds the files that checkpoints name: it stays, and the migrated checkpoints name it"),
+        (
+            "shadow-git",
+            "holds the files that checkpoints name: it stays, and the migrated checkpoints name it",
+        ),
         ("memory", "is memory of an agent and no session: it stays as it is"),
     ] {
         if dir.join(name).is_dir() {
@@ -262,7 +278,7 @@ fn of(source: SourceSession, workspace: Option<Vec<u8>>) -> Found {
         SourceFormat::QSession => dir.map(|dir| dir.join("delegates")),
         _ => None,
     };
-    Found { source, workspace, own_dir }
+    Found { source, workspace, own_dir, twin_of: None }
 }
 
 /// Takes q's first layout: one session for the workspace, and a plan. Its present one is what `import` is for.
@@ -284,7 +300,9 @@ fn q(dir: &Path, workspace: &[u8], findings: &mut Findings) -> Result<(), Discov
         findings.unread.push(Unread { path: session.clone(), why });
     }
     let run = sources.first().and_then(run_of);
-    if is_file(&plan) && let Some(alone) = plan_alone(&plan, run.as_deref(), findings) {
+    if is_file(&plan)
+        && let Some(alone) = plan_alone(&plan, run.as_deref(), findings)
+    {
         for source in &mut sources {
             source.files.retain(|file| file.path != plan);
         }

@@ -107,7 +107,10 @@ pub(super) fn in_use(found: &Found) -> Option<String> {
     let dir = first.path.parent()?;
     if found.source.format == SourceFormat::RecursiveSession && dir.join(".lock").exists() {
         let lock = dir.join(".lock");
-        return Some(format!("{} says that recursive has it open; if it has not, remove that", lock.display()));
+        return Some(format!(
+            "{} says that recursive has it open; if it has not, remove that",
+            lock.display()
+        ));
     }
     let lock = dir.join("workspace.lock");
     if found.source.format == SourceFormat::QSession

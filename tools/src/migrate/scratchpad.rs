@@ -31,5 +31,5 @@ pub(super) fn found(path: &Path, workspace: Option<Vec<u8>>) -> Option<Found> {
         files: vec![file],
         facts: SessionFacts { began, ..SessionFacts::default() },
     };
-    Some(Found { source, workspace, own_dir: None })
+    Some(Found { source, workspace, own_dir: None, twin_of: None })
 }

@@ -1,5 +1,9 @@
 //! One source: what it would become, and making it so.
 
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
 use sessionlog::codec::ids::{Position, SessionId};
 use sessionlog::codec::registry::kind;
 use sessionlog::log::Severity;
@@ -14,6 +18,9 @@ use crate::store_target::{First, StoreTarget, first_record};
 /// How many oddities of a source are kept.
 const ODD_MAX: usize = 1000;
 
+/// What an import says of blanks that it skipped.
+const BLANKS: &[&str] = &["byte order mark, which was skipped", "Windows line ends, which were skipped"];
+
 /// What an import said, or would say.
 struct Said {
     source: SourceSession,
@@ -27,10 +34,19 @@ pub(super) fn plan(
     removal: Removal,
     progress: &mut dyn FnMut(u64),
 ) -> Row {
-    let said = match preview(found, reader, progress) {
+    let mut said = match preview(found, reader, progress) {
         Ok(said) => said,
         Err(error) => return failed(found, &found.source, &failure(&error), removal),
     };
+    if let Some(twin) = &found.twin_of {
+        if is_beginning_of(found, twin) {
+            return twin_row(found, &said, twin, removal);
+        }
+        // What it is compared with is not there yet.
+        if let Some(other) = renamed(found).filter(|_| said.imported == Imported::New) {
+            said.source = other;
+        }
+    }
     let originals = match removal {
         Removal::Keep => Originals::Kept,
         Removal::Remove => match would_refuse(found, &said) {
@@ -47,6 +63,12 @@ pub(super) fn run(migration: &Migration<'_>, found: &Found, progress: &mut dyn F
         Ok(said) => said,
         Err(error) => return failed(found, &found.source, &failure(&error), migration.removal),
     };
+    if let Some(twin) = &found.twin_of
+        && done.imported != Imported::New
+        && is_beginning_of(found, twin)
+    {
+        return twin_row(found, &done, twin, migration.removal);
+    }
     match done.imported {
         Imported::Conflict => {
             let originals = originals_kept(migration.removal, "it was not migrated");
@@ -112,10 +134,52 @@ fn other_id(found: &Found, reader: Option<&StoreReader>) -> Option<SourceSession
     if stored.workspace.0.is_empty() || stored.workspace.0 == workspace {
         return None;
     }
+    renamed(found)
+}
+
+fn renamed(found: &Found) -> Option<SourceSession> {
+    let workspace = found.workspace.as_deref()?;
     let hash: String = blake3::hash(workspace).to_hex().chars().take(12).collect();
     let id = format!("{}~{hash}", found.source.agent_session_id);
     let session_id = session_id(found.source.format.agent(), &id);
     Some(SourceSession { session_id, agent_session_id: id, ..found.source.clone() })
+}
+
+/// Whether all that a source says is said by the beginning of another file.
+fn is_beginning_of(found: &Found, twin: &Path) -> bool {
+    let Some(main) = found.source.files.first() else { return false };
+    let same = || -> io::Result<bool> {
+        let (mut own, mut other) =
+            (BufReader::new(File::open(&main.path)?), BufReader::new(File::open(twin)?));
+        loop {
+            let (a, b) = (own.fill_buf()?, other.fill_buf()?);
+            let len = a.len().min(b.len());
+            if a.is_empty() || len == 0 {
+                return Ok(a.is_empty());
+            }
+            if a.get(..len) != b.get(..len) {
+                return Ok(false);
+            }
+            own.consume(len);
+            other.consume(len);
+        }
+    };
+    same().unwrap_or(false)
+}
+
+/// A copy of what was taken from elsewhere. Nothing of it is taken: what stands beside its transcript is of another time.
+fn twin_row(found: &Found, said: &Said, twin: &Path, removal: Removal) -> Row {
+    let copy = format!("is a copy of {}, which has all that was said in it", twin.display());
+    let originals = originals_kept(removal, "it is a copy: remove it by hand");
+    let exit = if removal == Removal::Remove { Exit::Warnings } else { Exit::Clean };
+    Row {
+        outcome: Outcome::Unchanged,
+        messages: said.report.messages.saturating_add(said.report.results),
+        odd: vec![copy],
+        originals,
+        exit,
+        ..empty_row(found, &found.source)
+    }
 }
 
 /// Ends what an import began and did not live to end: makes it durable, and closes it.
@@ -200,8 +264,13 @@ fn would_refuse(found: &Found, said: &Said) -> Option<String> {
     if let Some(damage) = said.report.damaged.iter().find(|damage| not_kept(&damage.why)) {
         return Some(format!("line {} of {} is {}", damage.line, damage.file, damage.why));
     }
-    // A note tells of what an import could not take as it is. Whether it matters, a person has to say.
-    said.report.notes.first().map(|note| format!("{} {}: remove it by hand", note.path, note.text))
+    // A note tells of what an import could not take as it is. Whether it matters, a person has to say; of blanks it does not.
+    let is_blank = |text: &str| BLANKS.iter().any(|blank| text.ends_with(blank));
+    said.report
+        .notes
+        .iter()
+        .find(|note| !is_blank(&note.text))
+        .map(|note| format!("{} {}: remove it by hand", note.path, note.text))
 }
 
 fn originals_kept(removal: Removal, why: &str) -> Originals {
@@ -275,4 +344,3 @@ fn failure(error: &ImportError) -> Failure {
         ImportError::Q(_) => Failure::new(Exit::Warnings, "migrate.source", message),
     }
 }
-
