@@ -59,6 +59,8 @@
 mod catalog;
 mod clock;
 mod error;
+pub mod learning;
+pub mod library;
 pub mod log;
 mod num;
 pub mod session;
@@ -70,6 +72,8 @@ pub mod store;
 pub use catalog::recode_row as recode_catalog_row;
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
+pub use learning::{LearnOptions, LearnReport, LearnStanding, Learning, Thinker, Thought};
+pub use library::{Librarian, Library, Verdict};
 pub use log::{Durability, FollowLevel, FollowOptions, ForkPoint, LogOptions, Packing, Reached, Receipt};
 pub use session::{
     Appended, CallResult, ChildResult, Compaction, Delegated, Delegation, FollowItem, Follower, ForkOptions,

@@ -262,6 +262,10 @@ impl Store {
     pub fn reader(&self) -> StoreReader {
         StoreReader { home: self.inner.home.clone() }
     }
+
+    pub(crate) fn inner(&self) -> &Arc<StoreInner> {
+        &self.inner
+    }
 }
 
 /// A home that is open for reading: takes no lock and changes no byte, also on a home of another machine or one that is
@@ -292,6 +296,10 @@ impl StoreReader {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.home.root
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
     }
 
     /// A session, to be read.

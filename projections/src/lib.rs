@@ -64,6 +64,7 @@ mod context;
 pub mod context_index;
 mod conversation;
 pub mod delegation;
+pub mod learning;
 mod ledger;
 mod pairing;
 mod path;

@@ -12,6 +12,8 @@ pub(super) enum Claimed {
     Node(NodeId),
     /// A call: it runs, or is about to.
     Call(NodeId, CallRef),
+    /// What is learned from the session.
+    Learning,
 }
 
 /// All that threads of the owner are at.
@@ -22,6 +24,16 @@ impl Claims {
     pub(super) fn take(&self, what: Claimed) -> Claim<'_> {
         self.change(what, |count| count.saturating_add(1));
         Claim { claims: self, what }
+    }
+
+    /// Takes what nobody may be at twice; `None` if somebody is.
+    pub(super) fn take_alone(&self, what: Claimed) -> Option<Claim<'_>> {
+        let mut held = self.lock();
+        if held.contains_key(&what) {
+            return None;
+        }
+        held.insert(what, 1);
+        Some(Claim { claims: self, what })
     }
 
     pub(super) fn holds(&self, what: Claimed) -> bool {

@@ -205,9 +205,9 @@ impl Home {
         self.create_dir(&place.log_dir(&self.storage).segments)
     }
 
-    /// Makes the directory of a new session, durably, and says which directory of code its workspace is.
-    pub(crate) fn create_session_dir(&self, workspace_path: &[u8], place: &SessionPlace) -> Result<()> {
-        let workspace_dir = self.workspace_dir(&place.workspace);
+    /// Makes the directory of a workspace, durably, and says which directory of code it is.
+    pub(crate) fn create_workspace_dir(&self, workspace_path: &[u8], workspace: &WorkspaceHash) -> Result<()> {
+        let workspace_dir = self.workspace_dir(workspace);
         self.create_dir(&workspace_dir)?;
         let path_file = workspace_dir.join("path.txt");
         match self.storage.create_new(&path_file) {
@@ -221,7 +221,13 @@ impl Home {
             }
             Err(error) => return Err(Error::io("creating", &path_file, error)),
         }
-        self.create_dir(&workspace_dir.join(SESSIONS))?;
+        Ok(())
+    }
+
+    /// Makes the directory of a new session, durably, and that of its workspace.
+    pub(crate) fn create_session_dir(&self, workspace_path: &[u8], place: &SessionPlace) -> Result<()> {
+        self.create_workspace_dir(workspace_path, &place.workspace)?;
+        self.create_dir(&self.workspace_dir(&place.workspace).join(SESSIONS))?;
         self.create_dir(&place.dir)
     }
 

@@ -18,6 +18,8 @@ pub(super) struct LibraryWork {
 impl LibraryWork {
     pub(super) fn apply(&mut self, logged: &LoggedEvent) {
         match &logged.event {
+            // What was under way is under way where it was forked from.
+            Event::SessionForked(_) => *self = Self::default(),
             Event::LearnSlotPending(pending) => {
                 let key = (pending.segment_id.clone(), pending.slot);
                 self.slots.entry(key).or_insert_with(|| pending.clone());
