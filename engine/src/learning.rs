@@ -20,14 +20,14 @@ mod switch;
 mod tape;
 mod thinker;
 
+use sessionlog_codec::RawBytes;
 use sessionlog_codec::event::{
     Event, LearnCommitted, LearnJobStarted, LearnSlotDone, LearnSlotPending, LibraryAction, NewEvent,
 };
 use sessionlog_codec::ids::{NodeId, SessionId};
-use sessionlog_codec::RawBytes;
 use sessionlog_projections::learning::{
-    Closing, Conversations, Job, LearnState, Line, OffSpans, Proposition, Refusal, Segment, Waiting, input_digest,
-    slot_key,
+    Closing, Conversations, Job, LearnState, Line, OffSpans, Proposition, Refusal, Segment, Waiting,
+    input_digest, slot_key,
 };
 use uuid::Uuid;
 
@@ -263,7 +263,8 @@ impl<'a> Learning<'a> {
     fn begin(&mut self, segment: &Segment, lines: &[Line]) -> Result<()> {
         let random = Uuid::now_v7().simple().to_string();
         // Its beginning is the time, its end is random.
-        let generation = random.get(random.len().saturating_sub(GENERATION_LEN)..).unwrap_or(&random).to_owned();
+        let generation =
+            random.get(random.len().saturating_sub(GENERATION_LEN)..).unwrap_or(&random).to_owned();
         let input_digest = input_digest(segment, lines);
         let segment_id = segment.segment_id.clone();
         self.record(segment.node, LearnJobStarted { segment_id, input_digest, generation })
@@ -321,7 +322,8 @@ impl<'a> Learning<'a> {
     ) -> Result<()> {
         let LearnSlotPending { segment_id, slot, key, request } = pending;
         let proposition = Proposition::stored(request).ok_or_else(|| {
-            let message = format!("the request of slot {slot} of {segment_id} can't be read as a proposition");
+            let message =
+                format!("the request of slot {slot} of {segment_id} can't be read as a proposition");
             Error::new(ErrorKind::Corrupt, "learn.slot", message)
         })?;
         self.library.submit(key, &proposition)?;

@@ -14,7 +14,8 @@ mod judge;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sessionlog_codec::event::{
-    Event, LibraryAction, LoggedEvent, PropositionDecided, PropositionDeleted, PropositionFailed, PropositionSubmitted,
+    Event, LibraryAction, LoggedEvent, PropositionDecided, PropositionDeleted, PropositionFailed,
+    PropositionSubmitted,
 };
 use sessionlog_codec::ids::KindNo;
 use sessionlog_codec::registry::kind;
@@ -97,7 +98,8 @@ impl Library {
     /// `Locked` if other processes hold the user's log for seconds; `Full` or `Io` if it can't be written.
     pub fn submit(&self, key: &str, proposition: &Proposition) -> Result<Standing> {
         if key.is_empty() || key.len() > KEY_LEN_MAX {
-            let message = format!("a proposition's key has 1 to {KEY_LEN_MAX} bytes, this one has {}", key.len());
+            let message =
+                format!("a proposition's key has 1 to {KEY_LEN_MAX} bytes, this one has {}", key.len());
             return Err(Error::invalid("library.key_length", message));
         }
         let digest = proposition.digest();
@@ -242,7 +244,9 @@ impl Library {
             if library.entry(entry_id).is_none() {
                 let message = match library.is_deleted(entry_id) {
                     true => format!("the entry {entry_id:?} is removed already"),
-                    false => format!("there is no entry {entry_id:?}; `logdump learn library` lists those there are"),
+                    false => format!(
+                        "there is no entry {entry_id:?}; `logdump learn library` lists those there are"
+                    ),
                 };
                 return Err(Error::new(ErrorKind::NotFound, "library.entry", message));
             }
@@ -257,7 +261,8 @@ impl Library {
         let asked = self.look(|library| {
             let filed = library.filed(key).filter(|filed| filed.standing == Standing::Submitted)?;
             let stored = filed.request.as_ref().and_then(Proposition::stored);
-            let options = SearchOptions { limit: CANDIDATES, recency: sessionlog_projections::learning::Recency::NONE };
+            let options =
+                SearchOptions { limit: CANDIDATES, recency: sessionlog_projections::learning::Recency::NONE };
             Some(stored.map(|proposition| {
                 let found = library.search(&proposition.draft().content, now, &options);
                 let candidates = found.into_iter().map(Candidate::of).collect();

@@ -26,10 +26,10 @@ mod state;
 mod switch;
 
 pub use collect::{Begin, Closing, Conversations, SizeLimit, Unit, Waiting};
-pub use input::{Line, Speaker, input_digest, slot_key, learned_text};
+pub use input::{Line, Speaker, input_digest, learned_text, slot_key};
 pub use library::{
-    Applied, Entry, Filed, Found, LibraryState, NotApplied, Receipt, Recency, SearchOptions, Standing, Submission,
-    entry_id,
+    Applied, Entry, Filed, Found, LibraryState, NotApplied, Receipt, Recency, SearchOptions, Standing,
+    Submission, entry_id,
 };
 pub use proposition::{
     CONFIDENCE_MAX, CONTENT_CHARS_MAX, Draft, EXTRACTOR_CHARS_MAX, Proposition, QUERIES_MAX, QUERY_CHARS_MAX,

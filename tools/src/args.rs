@@ -1,5 +1,6 @@
 //! The command line.
 
+mod learn;
 mod removal;
 mod registry;
 mod trees;
@@ -12,6 +13,10 @@ use sessionlog::codec::registry::{EVENTS, kind_named};
 use sessionlog::projections::Status;
 use sessionlog::projections::render::Api;
 
+pub use learn::{
+    LearnArgs, LearnCommand, LearnLibraryArgs, LearnQueueArgs, LearnRemoveArgs, LearnStatusArgs,
+    LearnSwitchArgs,
+};
 pub use removal::{ConsentArgs, DeleteArgs, ForgetArgs, RedactArgs};
 pub use registry::{AttachArgs, HideArgs, MigrateArgs, RootsArgs, RootsCommand, UnhideArgs};
 pub use trees::{ForkArgs, OutcomeArg, PlanArgs, ResolveArgs, RewindArgs, TreeArgs};
@@ -94,6 +99,8 @@ pub enum Command {
     Rewind(RewindArgs),
     /// Begin a new session with the history of another one, up to any position
     Fork(ForkArgs),
+    /// Show and decide what is learned from sessions: queues, the library, the switch
+    Learn(LearnArgs),
     /// Show a session's numbers: owner, counts, tokens, cost, files
     Stat(StatArgs),
     /// Check sessions from their bytes to their laws, and say what to do about what is found

@@ -10,6 +10,7 @@ pub mod follow;
 pub mod fork;
 pub mod health;
 pub mod import;
+pub mod learn;
 pub mod ls;
 pub mod migrate;
 pub mod open_calls;

@@ -2,7 +2,8 @@
 //!
 //! # What it promises
 //! - Reading takes no lock and changes no byte, also while an agent works, also on a home that is mounted read-only.
-//! - `import`, `resolve`, `rewind` and `fork` are the commands that write; each has a `--dry-run` that does not.
+//! - `import`, `resolve`, `rewind`, `fork`, `learn on`, `learn off` and `learn remove` are the commands that write; each has a
+//!   `--dry-run` that does not.
 //! - `delete`, `forget` and `redact` remove for good: they show what they would do until they are told `--yes`.
 //! - `import`, `migrate`, `roots`, `resolve`, `rewind` and `fork` are the commands that write; each has a `--dry-run` that does
 //!   not.
@@ -80,6 +81,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {
         Command::Resolve(args) => commands::resolve::run(args, context),
         Command::Rewind(args) => commands::rewind::run(args, context),
         Command::Fork(args) => commands::fork::run(args, context),
+        Command::Learn(args) => commands::learn::run(args, context),
         Command::Stat(args) => commands::stat::run(args, context),
         Command::Verify(args) => commands::verify::run(args, context),
         Command::Export(args) => commands::export::run(args, context),

@@ -206,7 +206,11 @@ impl Home {
     }
 
     /// Makes the directory of a workspace, durably, and says which directory of code it is.
-    pub(crate) fn create_workspace_dir(&self, workspace_path: &[u8], workspace: &WorkspaceHash) -> Result<()> {
+    pub(crate) fn create_workspace_dir(
+        &self,
+        workspace_path: &[u8],
+        workspace: &WorkspaceHash,
+    ) -> Result<()> {
         let workspace_dir = self.workspace_dir(workspace);
         self.create_dir(&workspace_dir)?;
         let path_file = workspace_dir.join("path.txt");

@@ -70,7 +70,8 @@ pub fn learned_text(event: &Event) -> Option<String> {
 }
 
 fn parts_text(parts: &[Part]) -> String {
-    let texts = parts.iter().filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None });
+    let texts =
+        parts.iter().filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None });
     texts.collect::<Vec<_>>().join("\n\n")
 }
 

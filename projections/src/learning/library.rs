@@ -328,7 +328,8 @@ impl LibraryState {
             Standing::Applied(_) => return Err(NotApplied::Done(key.to_owned())),
             Standing::Decided(decided) => decided,
         };
-        let discarded = Applied { key: key.to_owned(), entry_id: None, action: LibraryAction::Discard, entry: None };
+        let discarded =
+            Applied { key: key.to_owned(), entry_id: None, action: LibraryAction::Discard, entry: None };
         let target = decided.target.as_deref().and_then(|target| self.entries.get(target));
         let entry = match (decided.action, target) {
             (LibraryAction::Discard, _) | (LibraryAction::Merge, None) => return Ok(discarded),
@@ -383,7 +384,8 @@ fn draft(filed: &Filed) -> Result<Draft, NotApplied> {
 
 impl Entry {
     fn of(key: &str, draft: Draft) -> Self {
-        let Draft { kind, content, queries, tags, refs, confidence, extractor_model, extractor_version } = draft;
+        let Draft { kind, content, queries, tags, refs, confidence, extractor_model, extractor_version } =
+            draft;
         Self {
             entry_id: entry_id(key),
             kind,

@@ -30,16 +30,8 @@ pub const CONFIDENCE_MAX: f64 = 1.0;
 pub const REQUEST_LEN_MAX: usize = 128 << 10;
 
 /// The keys of a request.
-const KEYS: &[&str] = &[
-    "kind",
-    "content",
-    "queries",
-    "tags",
-    "refs",
-    "confidence",
-    "extractor_model",
-    "extractor_version",
-];
+const KEYS: &[&str] =
+    &["kind", "content", "queries", "tags", "refs", "confidence", "extractor_model", "extractor_version"];
 
 /// What models call that which is true of one run only.
 const SNAPSHOTS: &[&str] = &[
@@ -397,7 +389,8 @@ mod tests {
         assert_eq!(proposition.request().0, odd.as_bytes());
         assert_eq!(proposition.draft().content, "A b");
         assert_eq!(Proposition::stored(proposition.request()), Some(proposition));
-        for wrong in ["", "[]", "{}", "{\"kind\":1}", &odd.replace("kind", "k\\u0069nd\":\"finding\",\"kind")] {
+        for wrong in ["", "[]", "{}", "{\"kind\":1}", &odd.replace("kind", "k\\u0069nd\":\"finding\",\"kind")]
+        {
             assert_eq!(Proposition::parse(wrong).unwrap_err().code(), "proposition.malformed", "{wrong}");
         }
         let more = odd.replace("\"kind\"", "\"vectors\":[],\"kind\"");

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use sessionlog_codec::RawBytes;
 use sessionlog_codec::event::{
-    Event, LearnBoundary, LearnJobStarted, LearnSegmentClosed, LearnSlotDone, LearnSlotPending, LibraryAction,
-    LoggedEvent,
+    Event, LearnBoundary, LearnJobStarted, LearnSegmentClosed, LearnSlotDone, LearnSlotPending,
+    LibraryAction, LoggedEvent,
 };
 use sessionlog_codec::ids::{Digest, NodeId, Position};
 

@@ -216,7 +216,8 @@ pub fn is_private_path(text: &str) -> bool {
             let before = text.get(..at).unwrap_or_default();
             let after = text.get(at.saturating_add(found.len())..).unwrap_or_default();
             let inner = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '~' | '}' | '>');
-            !before.ends_with(inner) && after.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.')
+            !before.ends_with(inner)
+                && after.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.')
         })
     });
     let windows = text.to_ascii_lowercase();
@@ -283,11 +284,13 @@ mod tests {
 
     #[test]
     fn paths_of_people_are_seen_and_others_not() {
-        for text in ["/home/ada/app", "see /Users/ada/x", "`/root/.ssh`", "C:\\Users\\Ada\\x", "file:///home/ada/x"]
+        for text in
+            ["/home/ada/app", "see /Users/ada/x", "`/root/.ssh`", "C:\\Users\\Ada\\x", "file:///home/ada/x"]
         {
             assert!(is_private_path(text), "{text}");
         }
-        for text in ["src/home/page.rs", "/usr/lib/x", "~/.config/app", "the /home/ directory", "/etc/passwd"] {
+        for text in ["src/home/page.rs", "/usr/lib/x", "~/.config/app", "the /home/ directory", "/etc/passwd"]
+        {
             assert!(!is_private_path(text), "{text}");
         }
     }

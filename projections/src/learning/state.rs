@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sessionlog_codec::event::{Audience, Event, LearnBoundary, LearnSegmentClosed, LoggedEvent, MessageAppended, Role};
+use sessionlog_codec::event::{
+    Audience, Event, LearnBoundary, LearnSegmentClosed, LoggedEvent, MessageAppended, Role,
+};
 use sessionlog_codec::ids::{KindNo, MessageNo, NodeId, Position};
 use sessionlog_codec::registry::kind;
 
