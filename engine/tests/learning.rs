@@ -385,11 +385,38 @@ fn one_process_at_a_time_asks_a_librarian() {
     let storage = SimStorage::new();
     let library = open(&storage).library();
     library.submit("k", &proposition("Start the database.")).unwrap();
-    let mut meddling = Meddling(storage.clone(), None);
+    let mut meddling = Meddling(storage, None);
     library.settle("k", &mut meddling).unwrap();
     assert_eq!(meddling.1, Some(ErrorKind::Locked));
     assert_eq!(library.settle_all(&mut Judge::default()).unwrap(), 1, "the lock is free again");
     assert_eq!(library.entries().unwrap().len(), 2);
+}
+
+#[test]
+fn of_processes_that_want_the_same_answer_one_asks() {
+    let storage = SimStorage::new();
+    let proposition = proposition("Start the database.");
+    let receipts: Vec<(Receipt, usize)> = std::thread::scope(|scope| {
+        let work = |_| {
+            let (store, proposition) = (open(&storage), &proposition);
+            scope.spawn(move || {
+                let mut judge = Judge::default();
+                let library = store.library();
+                library.submit("k", proposition).unwrap();
+                loop {
+                    match library.settle("k", &mut judge) {
+                        Ok(receipt) => return (receipt, judge.asked.len()),
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::Locked, "{error:?}"),
+                    }
+                }
+            })
+        };
+        let threads: Vec<_> = (0..4).map(work).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(receipts.iter().map(|(_, asked)| asked).sum::<usize>(), 1);
+    assert!(receipts.iter().all(|(receipt, _)| *receipt == receipts[0].0));
+    assert_eq!(open(&storage).library().entries().unwrap().len(), 1);
 }
 
 /// Switches learning off in the middle of a job.
@@ -613,7 +640,7 @@ fn what_is_read_anew_is_what_was_followed() {
                     let next = session.ledger(|ledger| ledger.next_message_no(ROOT)).unwrap().0;
                     let message_no = sessionlog::codec::ids::MessageNo(1 + rng.below(next));
                     let event = MessageWithdrawn { message_no, reason: String::new() };
-                    let _ = session.append_batch(vec![NewEvent::now(ROOT, event)], Durability::Sync);
+                    drop(session.append_batch(vec![NewEvent::now(ROOT, event)], Durability::Sync));
                 }
                 6 => {
                     let next = session.ledger(|ledger| ledger.next_message_no(ROOT)).unwrap().0;
@@ -621,7 +648,7 @@ fn what_is_read_anew_is_what_was_followed() {
                     let plan = session
                         .with_tree(|tree| sessionlog::projections::rewind::rewind(tree, ROOT, to))
                         .unwrap();
-                    let _ = plan.map(|plan| session.rewind(&plan).map(drop));
+                    drop(plan.map(|plan| session.rewind(&plan).map(drop)));
                 }
                 7 => drop(learning.close_segments().unwrap()),
                 _ => {

@@ -2,6 +2,7 @@
 //! tried.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may panic")]
+#![allow(clippy::cast_possible_wrap, reason = "of small numbers")]
 
 mod support;
 

@@ -213,12 +213,14 @@ impl LibraryState {
                     filed.last_error = Some(failed.error.chars().take(ERROR_CHARS_MAX).collect());
                 }
             }
-            Event::PropositionDeleted(deleted) => {
-                if self.entries.remove(&deleted.entry_id).is_some() {
-                    self.deleted.insert(deleted.entry_id.clone());
-                }
-            }
+            Event::PropositionDeleted(deleted) => self.remove(&deleted.entry_id),
             _ => {}
+        }
+    }
+
+    fn remove(&mut self, entry_id: &str) {
+        if self.entries.remove(entry_id).is_some() {
+            self.deleted.insert(entry_id.to_owned());
         }
     }
 

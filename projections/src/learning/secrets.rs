@@ -149,7 +149,7 @@ fn around<'a>(text: &'a str, lower: &'a str, name: &'a str) -> impl Iterator<Ite
 
 fn has_bearer(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
-    let found = around(text, &lower, "bearer").any(|(_, after)| {
+    around(text, &lower, "bearer").any(|(_, after)| {
         let value = after.trim_start_matches([':', '=']);
         if value.len() == after.len() && !after.starts_with(char::is_whitespace) {
             return false;
@@ -158,8 +158,7 @@ fn has_bearer(text: &str) -> bool {
         let end = token.find(|c: char| !is_token(c) && !matches!(c, '+' | '/' | '~' | '='));
         let token = token.get(..end.unwrap_or(token.len())).unwrap_or_default();
         (token.len() >= 16 && has_digit(token)) || token.len() >= 32
-    });
-    found
+    })
 }
 
 fn has_url_password(text: &str) -> bool {
