@@ -201,14 +201,20 @@ impl<'a> Learning<'a> {
             discarded: 0,
             refused: Vec::new(),
         };
+        self.catch_up()?;
         loop {
             report.standing = self.switch.standing();
             if !report.standing.is_on() {
                 return Ok(report);
             }
-            self.catch_up()?;
             let Some(segment) = self.tape.state().head().cloned() else { return Ok(report) };
+            let job = self.tape.state().job().cloned();
             self.step(&segment, thinker, librarian, &mut report)?;
+            self.catch_up()?;
+            let now = self.tape.state();
+            if now.head() == Some(&segment) && now.job() == job.as_ref() {
+                return Err(stuck(&segment));
+            }
         }
     }
 
@@ -376,6 +382,15 @@ impl<'a> Learning<'a> {
     fn off(&self) -> OffSpans {
         self.switch.off_spans(self.session.id())
     }
+}
+
+/// What was recorded changed nothing: doing it again would go on for ever.
+fn stuck(segment: &Segment) -> Error {
+    let message = format!(
+        "what was recorded about {} can't be read back, so its job does not go on; `logdump verify` tells what is wrong",
+        segment.segment_id
+    );
+    Error::new(ErrorKind::Corrupt, "learn.stuck", message)
 }
 
 fn changed(segment: &Segment) -> Error {

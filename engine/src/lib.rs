@@ -52,7 +52,8 @@
 //! # How it is built
 //!
 //! From the bottom: [`storage`] is the seam to the file system, with a simulated one behind the feature `sim`; [`log`] is the
-//! durable log, blind to what it carries; [`session`] gives it meaning and laws; [`store`] is the home of many. The format
+//! durable log, blind to what it carries; [`session`] gives it meaning and laws; [`store`] is the home of many;
+//! [`learning`] draws from sessions what is worth keeping, for the [`library`] that all sessions share. The format
 //! and the vocabulary are in [`codec`], the folds and views in [`projections`], both re-exported here.
 
 #[cfg(feature = "catalog")]

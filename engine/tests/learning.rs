@@ -175,8 +175,33 @@ fn finish(storage: &SimStorage, id: SessionId, judge: &mut Judge) -> (Store, usi
     };
     session.learn(options(), &mut Script::of(&CONTENTS), judge).unwrap();
     let pending = events(&session, "learn.slot_pending");
+    check_answers(&store, &session);
     session.close().unwrap();
     (store, pending)
+}
+
+/// What the session says that the library answered is what the library did.
+fn check_answers(store: &Store, session: &Session) {
+    let library = store.reader().library().unwrap();
+    let (mut keys, mut answers) = (BTreeMap::new(), 0);
+    session
+        .reader()
+        .events(Position(1), &mut |item| {
+            let sessionlog::session::EventItem::Event(event) = item else { panic!() };
+            match event.event {
+                Event::LearnSlotPending(pending) => drop(keys.insert(pending.slot, pending.key)),
+                Event::LearnSlotDone(done) => {
+                    let receipt = Receipt { action: done.action, entry_id: done.proposition_id };
+                    let filed = library.filed(&keys[&done.slot]).unwrap();
+                    assert_eq!(filed.standing, Standing::Applied(receipt));
+                    answers += 1;
+                }
+                _ => {}
+            }
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(answers, 2);
 }
 
 /// What may be asked once more: what nobody had decided.
