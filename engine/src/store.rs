@@ -8,8 +8,8 @@ mod home;
 mod listing;
 mod outlived;
 pub(crate) mod owner;
-mod removal;
 mod registry;
+mod removal;
 pub(crate) mod shared_log;
 mod workspace;
 

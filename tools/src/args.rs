@@ -1,8 +1,8 @@
 //! The command line.
 
 mod learn;
-mod removal;
 mod registry;
+mod removal;
 mod trees;
 
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ pub use learn::{
     LearnArgs, LearnCommand, LearnLibraryArgs, LearnQueueArgs, LearnRemoveArgs, LearnStatusArgs,
     LearnSwitchArgs,
 };
-pub use removal::{ConsentArgs, DeleteArgs, ForgetArgs, RedactArgs};
 pub use registry::{AttachArgs, HideArgs, MigrateArgs, RootsArgs, RootsCommand, UnhideArgs};
+pub use removal::{ConsentArgs, DeleteArgs, ForgetArgs, RedactArgs};
 pub use trees::{ForkArgs, OutcomeArg, PlanArgs, ResolveArgs, RewindArgs, TreeArgs};
 
 const EXIT_CODES: &str = "\
