@@ -66,6 +66,7 @@ mod conversation;
 pub mod delegation;
 pub mod learning;
 mod ledger;
+pub mod memory;
 mod pairing;
 mod path;
 pub mod questions;
