@@ -63,6 +63,7 @@ mod error;
 pub mod learning;
 pub mod library;
 pub mod log;
+pub mod memory;
 mod num;
 pub mod session;
 pub mod storage;
@@ -76,6 +77,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use learning::{LearnOptions, LearnReport, LearnStanding, Learning, Thinker, Thought};
 pub use library::{Librarian, Library, Verdict};
 pub use log::{Durability, FollowLevel, FollowOptions, ForkPoint, LogOptions, Packing, Reached, Receipt};
+pub use memory::{FoundBy, IndexPolicy, Memory, MemoryHit, MemoryHits, MemoryPage, MemoryReader};
 pub use session::{
     Appended, CallResult, ChildResult, Compaction, Delegated, Delegation, FollowItem, Follower, ForkOptions,
     Message, NewSession, RecoveryReport, ResumeOptions, RunningCall, Session, SessionReader, SnapshotPolicy,

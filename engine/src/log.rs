@@ -21,6 +21,7 @@ mod recovery;
 pub(crate) mod salvage;
 mod scan;
 mod segment;
+mod since;
 mod sync;
 mod tail;
 mod unpacked;
@@ -41,6 +42,7 @@ pub use recovery::{
 };
 pub use salvage::{LeftOut, Loss, LostSpan};
 pub use segment::{LogDir, SegmentName};
+pub(crate) use since::Since;
 pub use verify::{Finding, LogVerification, Severity};
 
 use sessionlog_codec::ids::Position;

@@ -132,11 +132,33 @@ pub trait Storage: Send + Sync + Debug {
         let _ = path;
         Ok(None)
     }
+    /// What tells at little cost whether a file or a directory changed since a look before; `None` where that can't be known.
+    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
+        let _ = path;
+        Ok(None)
+    }
     /// Where `path` is for libraries that open files themselves; `None` if they would not find it there.
     fn native_path(&self, path: &Path) -> Option<PathBuf> {
         let _ = path;
         None
     }
+}
+
+/// What the file system says of a file or a directory without opening it. Two that are equal are of the same thing, unchanged,
+/// if the first one was [quiet](Self::quiet) for longer than the system's clock of files needs to tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Which file of its file system.
+    pub file: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// When its bytes (or names) changed last, in nanoseconds since 1970.
+    pub modified: i64,
+    /// When anything about it changed last, its names and rights too, in nanoseconds since 1970; 0 where the system does not
+    /// say.
+    pub changed: i64,
+    /// How long ago that was when it was looked at. Zero if it lies in the future.
+    pub quiet: Duration,
 }
 
 /// Tells of changes in a directory.

@@ -39,6 +39,7 @@ use crate::session::{
     ForkOptions, NewSession, RecoveryReport, ResumeOptions, Session, SessionReader, SnapshotPolicy,
 };
 use crate::storage::{OsStorage, Storage};
+pub(crate) use crowd::look_at_each;
 use deletion::DeletedTrees;
 pub(crate) use home::Home;
 use shared_log::Caught;
@@ -257,6 +258,10 @@ impl Store {
         self.reader().list_of(places)
     }
 
+    pub(crate) fn home_and_clock(&self) -> (Home, Arc<dyn Clock>) {
+        (self.inner.home.clone(), Arc::clone(&self.inner.clock))
+    }
+
     /// The same home, for reading.
     #[must_use]
     pub fn reader(&self) -> StoreReader {
@@ -290,6 +295,10 @@ impl StoreReader {
     /// As [`open`](Self::open).
     pub fn open_on(storage: Arc<dyn Storage>, home: impl AsRef<Path>) -> Result<Self> {
         Ok(Self { home: Home::open(storage, home.as_ref())? })
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
     }
 
     /// The home's path.

@@ -41,7 +41,7 @@ mod record;
 mod tokens;
 mod words;
 
-pub use archive::{Archive, ArchiveStep, DEFAULT_ARCHIVE_TOOLS};
+pub use archive::{Archive, ArchiveStep, DEFAULT_ARCHIVE_TOOLS, is_archive_read, text_at};
 pub use convert::{archived_of, record_of};
 pub use excerpt::{Excerpt, excerpt};
 pub use query::{MemoryFilter, MemoryQuery, MemorySort, QueryVector, Recency, check_components};

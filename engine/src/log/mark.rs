@@ -24,7 +24,7 @@ pub struct LogMark {
     /// The chain hash of its last frame.
     pub chain: Digest,
     /// The first position of its last segment, and the seed of the checksums in it.
-    pub(super) segment: Position,
+    pub(crate) segment: Position,
     pub(super) salt: u32,
     /// Where the last frame is in the segment, and where it ends, in bytes.
     pub(super) frame: u64,

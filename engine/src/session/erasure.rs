@@ -153,6 +153,7 @@ impl Session {
         discarded?;
         self.views_without_the_erased()?;
         self.store.home.discard_catalog()?;
+        crate::memory::discard_index(&self.store.home, &self.place.workspace)?;
         Ok(erased)
     }
 }

@@ -7,8 +7,9 @@ use std::fs::{self, DirBuilder, File, FileType, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{Access, DirEntry, EntryKind, Lock, LockError, Locked, Storage, StorageFile};
+use super::{Access, DirEntry, EntryKind, Lock, LockError, Locked, Stamp, Storage, StorageFile};
 
 /// The operating system's file system.
 ///
@@ -22,6 +23,18 @@ impl Storage for OsStorage {
     #[cfg(feature = "follow")]
     fn watch(&self, dir: &Path) -> io::Result<Option<Box<dyn super::Watch>>> {
         watch::watch(dir)
+    }
+
+    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
+        let now = SystemTime::now();
+        let metadata = path.symlink_metadata()?;
+        let modified = metadata.modified()?;
+        let (file, changed) = platform::identity(&metadata);
+        let changed_at = UNIX_EPOCH + Duration::from_nanos(u64::try_from(changed).unwrap_or(0));
+        let quiet = now.duration_since(modified.max(changed_at)).unwrap_or(Duration::ZERO);
+        let since = modified.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let modified = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
+        Ok(Some(Stamp { file, len: metadata.len(), modified, changed, quiet }))
     }
 
     fn native_path(&self, path: &Path) -> Option<PathBuf> {
@@ -329,6 +342,12 @@ mod platform {
         Some(metadata.nlink())
     }
 
+    /// Which file it is, and when its inode changed last, in nanoseconds since 1970.
+    pub(super) fn identity(metadata: &std::fs::Metadata) -> (u64, i64) {
+        let seconds = metadata.ctime().saturating_mul(1_000_000_000);
+        (metadata.ino(), seconds.saturating_add(metadata.ctime_nsec()))
+    }
+
     pub(super) fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         file.read_at(buf, offset)
     }
@@ -377,6 +396,10 @@ mod platform {
 
     pub(super) fn link_count(_metadata: &std::fs::Metadata) -> Option<u64> {
         None
+    }
+
+    pub(super) fn identity(_metadata: &std::fs::Metadata) -> (u64, i64) {
+        (0, 0)
     }
 
     #[cfg(windows)]

@@ -4,8 +4,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
-use super::SessionPlace;
-
 /// How many looks are under way at most. They wait more than they work, so this is no matter of processors.
 const THREADS: usize = 32;
 /// How many sessions a thread takes at a time: what one look costs is less than what it costs to hand it over.
@@ -15,16 +13,16 @@ const WORTH_IT: usize = 2 * CHUNK;
 
 /// Looks at each place, several at a time, and gives what came of it to `take`, on the calling thread and in no order that
 /// means anything. What was found and not yet taken is bounded.
-pub(super) fn look_at_each<R: Send>(
-    places: &[SessionPlace],
-    look: &(impl Fn(&SessionPlace) -> R + Sync),
-    mut take: impl FnMut(&SessionPlace, R),
+pub(crate) fn look_at_each<P: Sync, R: Send>(
+    places: &[P],
+    look: &(impl Fn(&P) -> R + Sync),
+    mut take: impl FnMut(&P, R),
 ) {
     if places.len() < WORTH_IT {
         places.iter().for_each(|place| take(place, look(place)));
         return;
     }
-    let chunks: Vec<&[SessionPlace]> = places.chunks(CHUNK).collect();
+    let chunks: Vec<&[P]> = places.chunks(CHUNK).collect();
     let next = AtomicUsize::new(0);
     let claim = || chunks.get(next.fetch_add(1, Ordering::Relaxed)).copied();
     std::thread::scope(|scope| {
@@ -63,7 +61,7 @@ mod tests {
     use sessionlog_codec::ids::SessionId;
 
     use super::*;
-    use crate::store::WorkspaceHash;
+    use crate::store::{SessionPlace, WorkspaceHash};
 
     #[test]
     fn each_place_once() {

@@ -161,14 +161,17 @@ impl Home {
         let mut places = Vec::new();
         for workspace in self.workspaces()? {
             let dir = self.workspace_dir(&workspace).join(SESSIONS);
-            for entry in self.list(&dir)?.iter().filter(|entry| entry.kind == EntryKind::Dir) {
-                let Some(id) = entry.name.to_str().and_then(|name| name.parse::<SessionId>().ok()) else {
-                    continue;
-                };
-                places.push(SessionPlace { id, workspace: workspace.clone(), dir: dir.join(id.to_string()) });
-            }
+            let ids = self.ids_in(&dir)?;
+            places.extend(ids.into_iter().map(|id| self.place(workspace.clone(), id)));
         }
         Ok(places)
+    }
+
+    /// The sessions that directories of a directory are named for, in order.
+    pub(crate) fn ids_in(&self, dir: &Path) -> Result<Vec<SessionId>> {
+        let entries = self.list(dir)?;
+        let dirs = entries.iter().filter(|entry| entry.kind == EntryKind::Dir);
+        Ok(dirs.filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
     }
 
     /// The directory of a workspace.

@@ -22,13 +22,13 @@ const DEPTH_MAX: usize = 16;
 const PIECE: usize = 1 << 20;
 
 /// Keeps what searches of the workspace are to find of a session that is deleted.
-pub(super) fn keep_archive(_store: &Arc<StoreInner>, _place: &SessionPlace) -> Result<()> {
-    Ok(())
+pub(super) fn keep_archive(store: &Arc<StoreInner>, place: &SessionPlace) -> Result<()> {
+    crate::memory::write_archive(&store.home, place, store.clock.now())
 }
 
 /// The artifacts that a session's records name, and those of its archive.
-pub(super) fn artifacts_of(_home: &Home, _place: &SessionPlace) -> Result<Vec<Digest>> {
-    Ok(Vec::new())
+pub(super) fn artifacts_of(home: &Home, place: &SessionPlace) -> Result<Vec<Digest>> {
+    Ok(crate::memory::named_artifacts(home, place)?.into_iter().collect())
 }
 
 /// Removes what outlived a session, but for its archive.
@@ -58,7 +58,8 @@ pub(super) fn forget(
             }
         }
     }
-    Ok(())
+    crate::memory::remove_unfinished_archive(home, place)?;
+    crate::memory::discard_index(home, &place.workspace)
 }
 
 /// Files that are under the home and not of it, and that are a session's: they name it in their path or text, or begin as a

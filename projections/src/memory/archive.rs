@@ -8,7 +8,8 @@ use sessionlog_codec::event::{
     MessageAppended, MessageExtended, NodeOpened, NodeSettled, Outcome, Part, QuestionAnswered, Role,
     SessionTagged, TaskCompleted, TurnEnded, TurnOutcome,
 };
-use sessionlog_codec::ids::{CallRef, Digest, MessageNo, NodeId, Position, SessionId, ToolIndex};
+use sessionlog_codec::ids::{CallRef, Digest, KindNo, MessageNo, NodeId, Position, SessionId, ToolIndex};
+use sessionlog_codec::registry::kind;
 
 use super::record::{ARCHIVE_READ, MemoryKind, MemoryRecord, MemoryStatus, RecordId};
 
@@ -47,12 +48,15 @@ pub enum ArchiveStep {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Archive {
     session: SessionId,
+    /// A matter of who folds, so it is not kept.
+    #[serde(skip)]
     archive_tools: BTreeSet<String>,
     tags: BTreeSet<String>,
     nodes: BTreeMap<NodeId, NodeTrace>,
     /// Where the request of each delegation that has not ended is.
     delegations: BTreeMap<NodeId, Position>,
-    questions: BTreeMap<String, (Position, Vec<String>)>,
+    /// Where each question without an answer is.
+    questions: BTreeMap<String, Position>,
 }
 
 /// What later events of a conversation refer to.
@@ -90,6 +94,36 @@ impl Archive {
         }
     }
 
+    /// The same fold, gone on with by somebody who takes these tools for ones that read memory.
+    #[must_use]
+    pub fn with_tools(self, archive_tools: &BTreeSet<String>) -> Self {
+        Self { archive_tools: archive_tools.clone(), ..self }
+    }
+
+    /// Whether events of a kind can mean anything for memory: others need not be decoded.
+    #[must_use]
+    pub fn looks_at(kind: KindNo) -> bool {
+        ![
+            kind::SessionOpened,
+            kind::SessionClosed,
+            kind::RunStarted,
+            kind::TurnStarted,
+            kind::CallStarted,
+            kind::ContextTrimmed,
+            kind::ContextReset,
+            kind::HeadMoved,
+            kind::ReplayAttached,
+            kind::AffinitySet,
+            kind::AffinityCleared,
+            kind::UsageRecorded,
+            kind::ImportStarted,
+            kind::ImportedRaw,
+            kind::GapMarked,
+            kind::HostEvent,
+        ]
+        .contains(&kind)
+    }
+
     /// Folds one event, and says what it means. Any event is accepted, whatever came before it.
     pub fn apply(&mut self, logged: &LoggedEvent, step: &mut dyn FnMut(ArchiveStep)) {
         match &logged.event {
@@ -106,8 +140,7 @@ impl Archive {
             Event::NodeOpened(opened) => self.delegate(logged, opened, step),
             Event::NodeSettled(settled) => self.settle(logged, settled, step),
             Event::QuestionAsked(asked) => {
-                let known = (logged.position, asked.choices.clone());
-                self.questions.insert(asked.question_id.clone(), known);
+                self.questions.insert(asked.question_id.clone(), logged.position);
                 let text = lines([asked.text.as_str()].into_iter().chain(strs(&asked.choices)));
                 self.record(logged, MemoryKind::Question, MemoryStatus::Running, text, step);
             }
@@ -300,14 +333,12 @@ impl Archive {
         answered: &QuestionAnswered,
         step: &mut dyn FnMut(ArchiveStep),
     ) {
-        let asked = self.questions.remove(&answered.question_id);
-        let choice = answered.choice.and_then(|nth| usize::try_from(nth).ok());
-        let chosen = asked.as_ref().zip(choice).and_then(|((_, choices), nth)| choices.get(nth));
-        let text = lines(chosen.map(String::as_str).into_iter().chain(answered.text.as_deref()));
-        if let Some((position, _)) = &asked {
-            let (position, status) = (*position, MemoryStatus::Succeeded);
-            step(ArchiveStep::Settled { position, part: 0, status });
+        if let Some(position) = self.questions.remove(&answered.question_id) {
+            step(ArchiveStep::Settled { position, part: 0, status: MemoryStatus::Succeeded });
         }
+        // The choices stand in the question's own record.
+        let choice = answered.choice.map(|nth| format!("choice {}", nth.saturating_add(1)));
+        let text = lines(choice.as_deref().into_iter().chain(answered.text.as_deref()));
         if !text.trim().is_empty() {
             let record = self.new_record(logged, MemoryKind::Question, MemoryStatus::Succeeded, text);
             step(ArchiveStep::Record(Box::new(MemoryRecord { role: Some(Role::User), ..record })));
@@ -321,6 +352,28 @@ impl Archive {
         }
         step(ArchiveStep::Tagged(self.tags.clone()));
     }
+}
+
+/// The text of a record that an event became, or of one of its calls; `None` if it became none. A result that was left without
+/// text is [told](is_archive_read) by its record, not by its event.
+#[must_use]
+pub fn text_at(event: &LoggedEvent, part: u32) -> Option<String> {
+    // What a record says is in its own event; how it stands, and whose it is, may be in others.
+    let mut text = None;
+    Archive::of(SessionId([0; 16]), &BTreeSet::new()).apply(event, &mut |step| {
+        if let ArchiveStep::Record(record) = step
+            && record.id.part == part
+        {
+            text = Some(record.text);
+        }
+    });
+    text
+}
+
+/// Whether a result was left without text, since it was read from memory itself: by the record's own tags, without its session's.
+#[must_use]
+pub fn is_archive_read(own_tags: &[String]) -> bool {
+    own_tags.iter().any(|tag| tag == ARCHIVE_READ)
 }
 
 /// The record of an event that needs no other one.
