@@ -19,7 +19,8 @@ const COMPONENTS_MAX: usize = 64 << 10;
 /// In which order records are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemorySort {
-    /// The best first; without text and vector, the newest. Of equals the newer, then the lesser id.
+    /// The best first; without text and vector, the newest. Of equals the newer, by time, and of one time and session by
+    /// position; then the session's id decides.
     #[default]
     Relevance,
     /// The newest first.

@@ -125,7 +125,13 @@ pub fn rank(query: &MemoryQuery, found: &[Found], now: Timestamp) -> Vec<Ranked>
 }
 
 fn newer_first(a: &Ranked, b: &Ranked) -> Ordering {
-    b.at.cmp(&a.at).then_with(|| a.id.cmp(&b.id))
+    newer((a.at, a.id), (b.at, b.id))
+}
+
+/// The newer one first: by time, of one time by the place in the session.
+fn newer((a_at, a): (Timestamp, RecordId), (b_at, b): (Timestamp, RecordId)) -> Ordering {
+    let by_place = || (b.position, b.part).cmp(&(a.position, a.part));
+    b_at.cmp(&a_at).then_with(|| a.session.cmp(&b.session)).then_with(by_place)
 }
 
 /// The ranks by one score, the best 1.
@@ -136,7 +142,7 @@ fn ranks(found: &[Found], asked: bool, score: impl Fn(&Found) -> Option<f64>) ->
     let mut scored: Vec<(f64, &Found)> =
         found.iter().filter_map(|found| Some((score(found)?, found))).collect();
     scored.sort_by(|(a, of_a), (b, of_b)| {
-        b.total_cmp(a).then_with(|| of_b.at.cmp(&of_a.at)).then_with(|| of_a.id.cmp(&of_b.id))
+        b.total_cmp(a).then_with(|| newer((of_a.at, of_a.id), (of_b.at, of_b.id)))
     });
     scored.into_iter().map(|(_, found)| found.id).zip(1..).collect()
 }
@@ -191,10 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_newer_then_the_lesser_id() {
+    fn of_equals_the_newer() {
         let query = MemoryQuery::of_text("x");
         let equal = [3, 1, 2].map(|nth| found(nth, 5, Some(1.0), None));
-        assert_eq!(order(&query, &equal), [1, 2, 3]);
+        assert_eq!(order(&query, &equal), [3, 2, 1]);
         let newer =
             [found(1, 5, Some(1.0), None), found(2, 6, Some(1.0), None), found(3, 4, Some(2.0), None)];
         assert_eq!(order(&query, &newer), [3, 2, 1]);

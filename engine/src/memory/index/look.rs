@@ -14,7 +14,7 @@ use sessionlog_projections::role_word;
 use super::super::MemoryReader;
 use super::super::load::Located;
 use super::super::scan::with_tags;
-use super::super::source::Source;
+use super::super::source::{Origin, Source};
 use super::super::vectors::components;
 use super::store::{LogRow, Logs, encoded, parsed, signed, text, text_or_none, unsigned};
 use super::{Tried, Trouble};
@@ -36,14 +36,27 @@ pub(super) fn found(connection: &Connection, logs: &Logs, query: &MemoryQuery) -
     if terms.is_none() && query.vector.is_none() {
         let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM record"))?;
         let mut rows = statement.query([])?;
+        let mut count = 0_u64;
         while let Some(row) = rows.next()? {
+            count = count.saturating_add(1);
             let brief = Brief::of(row, logs)?;
             if brief.is_taken(&query.filter)? {
                 candidates.insert(brief.id, brief.found());
             }
         }
+        let expected = corpus_of(logs).records;
+        if count != expected {
+            return Err(Trouble::Wrong(format!("{count} records, expected {expected}")));
+        }
     }
     Ok(candidates.into_values().collect())
+}
+
+fn corpus_of(logs: &Logs) -> Corpus {
+    Corpus {
+        records: logs.values().map(|log| log.records).fold(0, u64::saturating_add),
+        tokens: logs.values().map(|log| log.tokens).fold(0, u64::saturating_add),
+    }
 }
 
 /// Adds the records that have a word, with what that counts.
@@ -54,10 +67,7 @@ fn add_holders(
     term: &str,
     candidates: &mut HashMap<i64, Found>,
 ) -> Tried<()> {
-    let corpus = Corpus {
-        records: logs.values().map(|log| log.records).fold(0, u64::saturating_add),
-        tokens: logs.values().map(|log| log.tokens).fold(0, u64::saturating_add),
-    };
+    let corpus = corpus_of(logs);
     let mut word = String::new();
     encoded(term, &mut word);
     // Its places in records, one after the other: how often it is in each.
@@ -72,6 +82,9 @@ fn add_holders(
         }
     }
     let holders = u64::try_from(frequencies.len()).unwrap_or(u64::MAX);
+    if holders > corpus.records {
+        return Err(Trouble::Wrong(format!("{holders} records of {} have a word", corpus.records)));
+    }
     let mut statement = record_by("id = ?1", connection)?;
     for (id, frequency) in frequencies {
         let mut rows = statement.query([id])?;
@@ -226,5 +239,9 @@ pub(super) fn locate_if_there(
     let record = MemoryRecord { artifacts, ..brief.whole()? };
     let is_bare = Located::is_bare(record.kind, &own.unwrap_or_default());
     let source = Source::of(&memory.home, &memory.workspace, log.session, log.origin);
-    Ok(Some(Located { record, is_bare, source, place: Position(unsigned(row.get(12)?)?) }))
+    let place = Position(unsigned(row.get(12)?)?);
+    if log.origin == Origin::Session && place != id.position {
+        return Err(Trouble::Wrong(format!("record {id} is at {place}")));
+    }
+    Ok(Some(Located { record, is_bare, source, place }))
 }

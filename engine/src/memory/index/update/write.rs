@@ -9,10 +9,11 @@ use sessionlog_codec::stored;
 use sessionlog_projections::memory::{ArchiveStep, MemoryRecord};
 use sessionlog_projections::role_word;
 
-use super::super::Tried;
+use super::super::super::source::Origin;
 use super::super::store::{
     VALUE_VERSION, cursor_of, json, origin_no, remove_log, remove_records, signed, unsigned,
 };
+use super::super::{Tried, Trouble};
 use super::{Batch, Dirty, Read, Step};
 
 /// How long others may have to wait for a transaction.
@@ -89,6 +90,7 @@ fn write(connection: &Connection, dirty: &Dirty, batch: Batch) -> Tried<bool> {
     let mut rows = Rows {
         connection,
         log: id,
+        origin: dirty.source.origin,
         tags: old.map(|row| row.tags.clone()).unwrap_or_default(),
         records: old.map_or(0, |row| row.records),
         tokens: old.map_or(0, |row| row.tokens),
@@ -124,6 +126,7 @@ fn write(connection: &Connection, dirty: &Dirty, batch: Batch) -> Tried<bool> {
 struct Rows<'c> {
     connection: &'c Connection,
     log: i64,
+    origin: Origin,
     tags: BTreeSet<String>,
     records: u64,
     tokens: u64,
@@ -184,6 +187,9 @@ impl Rows<'_> {
             tags,
             artifacts
         ])?;
+        if inserted == 0 && self.origin == Origin::Session {
+            return Err(Trouble::Wrong(format!("there is a record {} already", record.id)));
+        }
         // An archive that has a record twice is none of ours: the first one counts.
         if inserted == 1 {
             let id = self.connection.last_insert_rowid();
