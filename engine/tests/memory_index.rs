@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sessionlog::codec::ids::Position;
-use sessionlog::projections::memory::{MemoryQuery, RecordId};
+use sessionlog::projections::memory::{MemoryQuery, MemorySort, RecordId};
 use sessionlog::storage::{
     Access, DirEntry, Lock, LockError, Locked, OsStorage, Stamp, Storage, StorageFile,
 };
@@ -145,6 +145,8 @@ fn what_is_erased_is_not_found_not_even_by_an_index_from_before() {
     assert_eq!(workspace.find("needle"), ["keep the needle"]);
     fs::remove_file(workspace.in_workspace(INDEX)).unwrap();
     fs::write(workspace.in_workspace(INDEX), before).unwrap();
+    let one = MemoryQuery { limit: 1, sort: MemorySort::Oldest, ..MemoryQuery::of_text("needle") };
+    assert_eq!(workspace.search(&one).total, 1, "also where it is not among those that are read");
     assert_eq!(workspace.find("secret"), Vec::<String>::new());
     assert_eq!(workspace.find("needle"), ["keep the needle"]);
 }
@@ -161,11 +163,18 @@ fn a_log_that_was_cut_or_made_anew_is_read_anew() {
     talk(&session, &["lost needle one", "lost needle two"]);
     session.close().unwrap();
     assert_eq!(workspace.find("lost").len(), 2);
-    // Restored from a copy, and gone on with otherwise.
+    let lost = copy_of(&dir.join("log"));
+    // Restored from a copy, and gone on with otherwise. What is found is not all read, which would show what is missing.
+    let one = MemoryQuery { limit: 1, sort: MemorySort::Oldest, ..MemoryQuery::of_text("needle") };
+    assert_eq!(workspace.search(&one).total, 6);
     restore(&dir.join("log"), &copy);
-    assert_eq!(workspace.find("lost").len(), 0);
+    assert_eq!(workspace.search(&one).total, 4);
+    restore(&dir.join("log"), &lost);
+    assert_eq!(workspace.search(&one).total, 6);
+    restore(&dir.join("log"), &copy);
     let (session, _) = workspace.store.resume(id).unwrap();
     talk(&session, &["other one", "other two", "other three"]);
+    assert_eq!(workspace.search(&one).total, 4);
     assert_eq!(workspace.find("lost").len(), 0);
     assert_eq!(workspace.find("other").len(), 3);
     session.close().unwrap();
