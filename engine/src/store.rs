@@ -307,10 +307,6 @@ impl StoreReader {
         &self.home.root
     }
 
-    pub(crate) fn home(&self) -> &Home {
-        &self.home
-    }
-
     /// A session, to be read.
     ///
     /// # Errors

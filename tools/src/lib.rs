@@ -2,11 +2,9 @@
 //!
 //! # What it promises
 //! - Reading takes no lock and changes no byte, also while an agent works, also on a home that is mounted read-only.
-//! - `import`, `resolve`, `rewind`, `fork`, `learn on`, `learn off` and `learn remove` are the commands that write; each has a
-//!   `--dry-run` that does not.
 //! - `delete`, `forget` and `redact` remove for good: they show what they would do until they are told `--yes`.
-//! - `import`, `migrate`, `roots`, `resolve`, `rewind` and `fork` are the commands that write; each has a `--dry-run` that does
-//!   not.
+//! - `import`, `migrate`, `roots`, `learn`, `resolve`, `rewind`, `fork` and `gc` are the commands that write; each has a
+//!   `--dry-run` that does not.
 //! - Data goes to standard output, everything said about it to standard error.
 //! - What is hurt is named, and all the rest is shown.
 //! - Content reaches a terminal without control characters: see [`output::safe`].

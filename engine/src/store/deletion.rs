@@ -328,6 +328,7 @@ fn finish(store: &Arc<StoreInner>, note: &Note) -> Result<bool> {
         // It was not decided: the session is as it was, and maybe somebody's.
         if note.archive == ArchiveFate::Kept {
             home.remove_tree(&archive)?;
+            crate::memory::remove_unfinished_archive(home, &place)?;
         }
         remove_note(home, &path)?;
         return Ok(false);
