@@ -56,6 +56,7 @@
 //! [`learning`] draws from sessions what is worth keeping, for the [`library`] that all sessions share. The format
 //! and the vocabulary are in [`codec`], the folds and views in [`projections`], both re-exported here.
 
+pub mod artifacts;
 #[cfg(feature = "catalog")]
 mod catalog;
 mod clock;
@@ -69,6 +70,7 @@ pub mod session;
 pub mod storage;
 pub mod store;
 
+pub use artifacts::{ArtifactReader, Artifacts, GcOptions, GcReport, NewArtifact};
 #[cfg(all(feature = "catalog", feature = "sim"))]
 #[doc(hidden)]
 pub use catalog::recode_row as recode_catalog_row;
@@ -86,7 +88,7 @@ pub use session::{
 pub use sessionlog_codec as codec;
 pub use sessionlog_projections as projections;
 pub use store::{
-    CatalogPolicy, Compression, DeletionPlan, ForkedFrom, Owner, Registered, RootRow, RootWorkspace, Roots,
+    ArtifactPolicy, CatalogPolicy, Compression, DeletionPlan, ForkedFrom, Owner, Registered, RootRow, RootWorkspace, Roots,
     SessionKind, SessionRow, Store, StoreOptions, StoreReader, ViewPolicy, WorkspaceHash, WorkspaceName,
     WorkspaceState,
 };

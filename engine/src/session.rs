@@ -3,6 +3,7 @@
 mod append;
 mod branch;
 mod calls;
+mod capture;
 mod claims;
 mod compaction;
 mod erasure;

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sessionlog_codec::ids::Timestamp;
+
 pub use os::OsStorage;
 #[cfg(any(test, feature = "sim"))]
 pub use sim::{Call, CallKind, CrashMode, Fault, FaultError, Repeat, SimStorage};
@@ -63,7 +65,7 @@ pub enum LockError {
     Io(io::Error),
 }
 
-/// An exclusive lock, held until it is dropped.
+/// A lock, held until it is dropped.
 pub trait Lock: Send + Sync + Debug {
     /// Replaces the lock file's text, which is read by people and by error messages only.
     fn write_text(&self, text: &str) -> io::Result<()>;
@@ -119,6 +121,11 @@ pub trait Storage: Send + Sync + Debug {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Takes the exclusive lock of `path` without waiting, creating the file if it is missing.
     fn try_lock(&self, path: &Path) -> Result<Box<dyn Lock>, LockError>;
+    /// Takes a lock of `path` that others may share, without waiting, creating the file if it is missing: nobody has the
+    /// exclusive one at the same time. A storage that has no such lock takes the exclusive one.
+    fn try_lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>, LockError> {
+        self.try_lock(path)
+    }
     /// Whether somebody holds the lock of `path`, found without taking it; `None` where that can't be known.
     fn is_locked(&self, path: &Path) -> Option<Locked>;
     /// Watches a directory: for changes of its files and of their names, and for its own end. `None` where the system tells of
@@ -136,6 +143,16 @@ pub trait Storage: Send + Sync + Debug {
     fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
         let _ = path;
         Ok(None)
+    }
+    /// When the regular file at `path` was last written, or what [`touch`](Self::touch) said; `None` where that can't be known.
+    fn modified(&self, path: &Path) -> io::Result<Option<Timestamp>> {
+        let _ = path;
+        Ok(None)
+    }
+    /// Says that the regular file at `path` was last written at a time. Durable with its next `sync_all`.
+    fn touch(&self, path: &Path, at: Timestamp) -> io::Result<()> {
+        let _ = (path, at);
+        Ok(())
     }
     /// Where `path` is for libraries that open files themselves; `None` if they would not find it there.
     fn native_path(&self, path: &Path) -> Option<PathBuf> {

@@ -32,6 +32,8 @@ pub use registry::{
 };
 pub use workspace::{WorkspaceHash, canonical, slug};
 
+use crate::artifacts::{ArtifactReader, Artifacts, Remembered};
+
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durability, ForkPoint, LogOptions, Packing};
@@ -42,7 +44,7 @@ use crate::storage::{OsStorage, Storage};
 pub(crate) use crowd::look_at_each;
 use deletion::DeletedTrees;
 pub(crate) use home::Home;
-use shared_log::Caught;
+pub(crate) use shared_log::{Caught, SharedFold, SharedLog};
 
 /// The environment variable that names the home.
 pub const HOME_VARIABLE: &str = "SESSIONLOG_HOME";
@@ -92,6 +94,24 @@ impl Compression {
     }
 }
 
+/// Whether the text of a long result is stored apart from the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArtifactPolicy {
+    /// Of a result whose text has more bytes than this, the longest texts become [artifacts](crate::artifacts); the log holds
+    /// a receipt, and the model is shown the first 4,096 characters and where the rest is. Texts that follow one another
+    /// become one, a line feed between them.
+    Over(usize),
+    /// All of it is in the log, up to the limit of a record: 64 MiB.
+    Off,
+}
+
+impl Default for ArtifactPolicy {
+    /// Over 32 KiB.
+    fn default() -> Self {
+        Self::Over(32 << 10)
+    }
+}
+
 /// How a store works.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreOptions {
@@ -111,6 +131,8 @@ pub struct StoreOptions {
     pub snapshots: SnapshotPolicy,
     /// Whether sealed segments are compressed.
     pub compression: Compression,
+    /// When the text of a result becomes an artifact.
+    pub artifacts: ArtifactPolicy,
 }
 
 /// What a store and its sessions share.
@@ -121,6 +143,7 @@ pub(crate) struct StoreInner {
     pub(crate) options: StoreOptions,
     /// What is known of the sessions that were deleted, of workspaces that were asked about.
     deleted: Mutex<BTreeMap<WorkspaceHash, Caught<DeletedTrees>>>,
+    pub(crate) artifacts: Remembered,
 }
 
 impl StoreInner {
@@ -164,7 +187,8 @@ impl Store {
         options: StoreOptions,
     ) -> Result<Self> {
         let home = Home::create(storage, home.as_ref())?;
-        let inner = Arc::new(StoreInner { home, clock, options, deleted: Mutex::default() });
+        let artifacts = Remembered::default();
+        let inner = Arc::new(StoreInner { home, clock, options, deleted: Mutex::default(), artifacts });
         deletion::finish_leftovers(&inner);
         Ok(Self { inner })
     }
@@ -262,6 +286,12 @@ impl Store {
         (self.inner.home.clone(), Arc::clone(&self.inner.clock))
     }
 
+    /// The artifacts of a workspace. What is put is put in no session's name; see [`Session::artifacts`].
+    #[must_use]
+    pub fn artifacts(&self, workspace: &WorkspaceHash) -> Artifacts {
+        Artifacts::new(&self.inner, workspace, None)
+    }
+
     /// The same home, for reading.
     #[must_use]
     pub fn reader(&self) -> StoreReader {
@@ -314,6 +344,20 @@ impl StoreReader {
     pub fn session(&self, id: SessionId) -> Result<SessionReader> {
         let place = self.home.find(id)?.ok_or_else(|| not_found(&id.to_string()))?;
         Ok(SessionReader::new(Arc::clone(&self.home.storage), place))
+    }
+
+    /// The artifacts of a workspace, to be read.
+    #[must_use]
+    pub fn artifacts(&self, workspace: &WorkspaceHash) -> ArtifactReader {
+        ArtifactReader::new(&self.home, &(Arc::new(SystemClock) as Arc<dyn Clock>), workspace)
+    }
+
+    /// The workspaces that there are.
+    ///
+    /// # Errors
+    /// `Io` if the home can't be read.
+    pub fn workspaces(&self) -> Result<Vec<WorkspaceHash>> {
+        self.home.workspaces()
     }
 
     /// Where every session is, in no order that means anything.

@@ -58,6 +58,7 @@
 //!
 //! [`views`] renders them for other programs and for people.
 
+pub mod artifact;
 mod audit;
 pub mod compaction;
 mod context;

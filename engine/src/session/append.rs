@@ -43,7 +43,8 @@ impl Session {
     /// Appends a message of the session's own conversation, with the session's durability.
     ///
     /// # Errors
-    /// `Invalid` if it would break a law (a tool message, two calls of the same id, ...) or is too large; `Full`, `Io`,
+    /// `Invalid` if it would break a law (a tool message, two calls of the same id, ...) or is too large; `NotFound` if it
+    /// names an artifact that is not there; `Full`, `Io`,
     /// `Closed`, `Fenced` as [`LogWriter`](crate::log::LogWriter). After any error it is not in the log, but for an `Io` of a
     /// failed sync and the first `Fenced`: then that is not known, and the session is closed.
     pub fn append(&self, message: Message) -> Result<Appended> {
@@ -56,6 +57,7 @@ impl Session {
     /// As [`append`](Self::append).
     pub fn append_to(&self, node: NodeId, message: Message) -> Result<Appended> {
         let Message { body, key } = message;
+        let _kept = self.keep_named([&body])?;
         let mut events = vec![NewEvent { key, ..NewEvent::now(node, body) }];
         loop {
             let message_no = self.state()?.ledger().next_message_no(node);
@@ -87,6 +89,7 @@ impl Session {
         before: impl FnOnce(&State) -> Option<NewEvent>,
     ) -> Result<Appended> {
         let Message { mut body, key } = message;
+        let _kept = self.keep_named([&body])?;
         let mut state = self.state()?;
         if let Some(known) = key.and_then(|key| state.folds.keys.get(&key)).copied() {
             drop(state);

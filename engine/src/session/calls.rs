@@ -5,6 +5,7 @@ use sessionlog_codec::ids::{CallRef, NodeId};
 use sessionlog_projections::{Ledger, OpenCall, OpenState};
 
 use super::Session;
+use super::capture::{Destination, Recorded};
 use super::claims::{Claim, Claimed};
 use super::message::CallResult;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,7 +31,7 @@ impl RunningCall<'_> {
         self.call
     }
 
-    /// Records what came out of it.
+    /// Records what came out of it. A long text becomes an artifact: see [`ArtifactPolicy`](crate::ArtifactPolicy).
     ///
     /// # Errors
     /// As [`Session::append`]. The outcome is lost to the log then: after a crash the call is `unknown`.
@@ -88,8 +89,12 @@ impl Session {
         call_id: String,
         result: CallResult,
     ) -> Result<Receipt> {
-        let event = result.into_event(call, call_id);
-        self.append_batch(vec![NewEvent::now(node, event)], self.store.options.durability)
+        let mut result = result;
+        let captured = self.capture(std::mem::take(&mut result.parts), result.artifact.take(), Destination::Call);
+        captured.record(|recorded| {
+            let event = result.event(call, call_id.clone(), recorded);
+            self.append_batch(vec![NewEvent::now(node, event)], self.store.options.durability)
+        })
     }
 
     /// Settles a call whose outcome was unknown. From here on the context shows this result.
@@ -105,8 +110,10 @@ impl Session {
     ) -> Result<Receipt> {
         let CallResult { outcome, flag, parts, .. } = result;
         let (resolver, note) = by;
-        let event = CallResolved { call, outcome, flag, parts, resolver, note };
-        self.append_batch(vec![NewEvent::now(node, event)], self.store.options.durability)
+        self.capture(parts, None, Destination::Parts).record(|Recorded { parts, .. }| {
+            let event = CallResolved { call, outcome, flag, parts, resolver, note: note.clone() };
+            self.append_batch(vec![NewEvent::now(node, event)], self.store.options.durability)
+        })
     }
 
     /// The calls without a result, of all conversations, in order.

@@ -16,6 +16,7 @@ use super::claims::Claims;
 use super::lifecycle::{already_there, session_opened};
 use super::state::{State, as_logged};
 use super::views::Views;
+use crate::artifacts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{ACTIVE_COPY_MAX, ForkPlan, ForkPoint, LogReader};
 use crate::store::{Owner, SessionPlace, StoreInner, WorkspaceHash, canonical, owner};
@@ -115,6 +116,8 @@ impl Session {
 
         store.home.create_session_dir(&workspace_path, &place)?;
         let lock = owner::take(&storage, &place.lock_path(), &this)?;
+        // Before the fork can be read: whoever reads it finds what it names.
+        let _kept = artifacts::carry(&store, (&from, source), plan.at(), &place)?;
         let dir = place.log_dir(&storage);
         let writer = plan
             .carry_out(dir.clone(), store.options.log, &first)

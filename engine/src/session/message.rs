@@ -7,6 +7,8 @@ use sessionlog_codec::event::{
 };
 use sessionlog_codec::ids::{CallRef, IdempotencyKey, MessageNo};
 
+use super::capture::Recorded;
+
 /// A message to append.
 ///
 /// ```
@@ -171,11 +173,20 @@ impl CallResult {
         Self::new(Outcome::NotStarted, ResultFlag::Error, vec![Part::text(text)])
     }
 
-    /// The event that answers a call with it.
-    pub(crate) fn into_event(self, call: CallRef, call_id: String) -> CallFinished {
-        let Self { outcome, flag, parts, artifact, audit } = self;
-        let (origin, source) = (ResultOrigin::Live, None);
+    /// The event that answers a call with it, of which `recorded` is what is recorded of its parts.
+    pub(super) fn event(&self, call: CallRef, call_id: String, recorded: Recorded) -> CallFinished {
+        let Self { outcome, flag, ref audit, .. } = *self;
+        let Recorded { parts, artifact } = recorded;
+        let (origin, audit, source) = (ResultOrigin::Live, audit.clone(), None);
         CallFinished { call, call_id, outcome, flag, parts, artifact, origin, audit, source }
+    }
+
+    /// The whole result, where its parts hold only the beginning of it: what the host put as an
+    /// [artifact](crate::Artifacts::put) itself.
+    #[must_use]
+    pub fn artifact(mut self, receipt: ArtifactReceipt) -> Self {
+        self.artifact = Some(receipt);
+        self
     }
 
     /// What an audit keeps of the call.

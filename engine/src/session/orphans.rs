@@ -10,6 +10,7 @@ use sessionlog_projections::{CallState, OpenState, arguments_hash, effect_word, 
 
 use super::Session;
 use super::calls::find_open;
+use super::capture::Recorded;
 use super::claims::{Claim, Claimed};
 use super::message::CallResult;
 use super::state::State;
@@ -284,7 +285,8 @@ fn answer(state: &State, orphan: &Orphan, choice: OrphanChoice) -> Option<NewEve
             CallResult::cancelled("This call was cancelled when the session was resumed.")
         }
     };
-    Some(NewEvent::now(orphan.node, result.into_event(open.call, open.call_id)))
+    let recorded = Recorded { parts: result.parts.clone(), artifact: None };
+    Some(NewEvent::now(orphan.node, result.event(open.call, open.call_id, recorded)))
 }
 
 /// The end of the root's turn: what it was owed is owed no more. A turn that broke off is begun again to be ended; one that

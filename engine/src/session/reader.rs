@@ -12,10 +12,12 @@ use super::events::{EventItem, read_events};
 use super::snapshot::Snapshots;
 use super::state::{State, Wanted};
 use super::verify::{SessionVerification, verify};
+use crate::artifacts::ArtifactReader;
+use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{LogReader, TailState};
 use crate::storage::{Locked, Storage};
-use crate::store::{Owner, SessionPlace, owner};
+use crate::store::{Home, Owner, SessionPlace, owner};
 
 /// A session, read without owning it. Each method looks at the files anew.
 #[derive(Clone, Debug)]
@@ -138,6 +140,15 @@ impl SessionReader {
 
     pub(super) fn snapshots(&self) -> Snapshots {
         Snapshots::of(&self.storage, &self.place.dir)
+    }
+
+    /// The artifacts of the session's workspace, to be read.
+    #[must_use]
+    pub fn artifacts(&self) -> ArtifactReader {
+        // home/workspaces/<hash>/sessions/<uuid>
+        let root = self.place.dir.ancestors().nth(4).unwrap_or(&self.place.dir).to_owned();
+        let home = Home { storage: Arc::clone(&self.storage), root };
+        ArtifactReader::new(&home, &(Arc::new(SystemClock) as Arc<dyn Clock>), &self.place.workspace)
     }
 
     /// Whether somebody owns the session now, found without taking its lock.

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use sessionlog_codec::ids::Timestamp;
+
 use super::{Access, DirEntry, EntryKind, Lock, LockError, Locked, Stamp, Storage, StorageFile};
 
 /// The operating system's file system.
@@ -126,15 +128,21 @@ impl Storage for OsStorage {
     }
 
     fn try_lock(&self, path: &Path) -> Result<Box<dyn Lock>, LockError> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        platform::private_file(&mut options);
-        let file = open_regular(path, &mut options).map_err(LockError::Io)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Box::new(OsLock { file: OsFile { file } })),
-            Err(TryLockError::WouldBlock) => Err(LockError::Held),
-            Err(TryLockError::Error(error)) => Err(LockError::Io(error)),
-        }
+        let file = open_lock(path).map_err(LockError::Io)?;
+        locked(file.try_lock(), file)
+    }
+
+    fn try_lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>, LockError> {
+        let file = open_lock(path).map_err(LockError::Io)?;
+        locked(file.try_lock_shared(), file)
+    }
+
+    fn modified(&self, path: &Path) -> io::Result<Option<Timestamp>> {
+        Ok(Some(timestamp(path.symlink_metadata()?.modified()?)))
+    }
+
+    fn touch(&self, path: &Path, at: Timestamp) -> io::Result<()> {
+        open_regular(path, OpenOptions::new().read(true).write(true))?.set_modified(system_time(at))
     }
 
     /// Linux only: looks the file up in `/proc/locks`. `None` too if the kernel would not show every holder, which is
@@ -247,6 +255,37 @@ fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
             _ => Err(error),
         },
     }
+}
+
+/// Opens a lock file, which may have to be made.
+fn open_lock(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    platform::private_file(&mut options);
+    open_regular(path, &mut options)
+}
+
+fn locked(tried: Result<(), TryLockError>, file: File) -> Result<Box<dyn Lock>, LockError> {
+    match tried {
+        Ok(()) => Ok(Box::new(OsLock { file: OsFile { file } })),
+        Err(TryLockError::WouldBlock) => Err(LockError::Held),
+        Err(TryLockError::Error(error)) => Err(LockError::Io(error)),
+    }
+}
+
+/// Microseconds since 1970; of what is out of range, the nearest.
+fn timestamp(time: SystemTime) -> Timestamp {
+    let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
+    Timestamp(match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => micros(since),
+        Err(before) => micros(before.duration()).saturating_neg(),
+    })
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    let span = Duration::from_micros(time.0.unsigned_abs());
+    let time = if time.0 < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) };
+    time.unwrap_or(UNIX_EPOCH)
 }
 
 /// The error for something that is not a regular file.

@@ -16,6 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use call::{Call, CallKind, Fault, FaultError, Repeat};
 
+use sessionlog_codec::ids::Timestamp;
+
 use super::{Access, DirEntry, Lock, LockError, Locked, Storage, StorageFile, Watch};
 use call::Injected;
 use image::{Cached, DirOp, Image, NodeId};
@@ -297,10 +299,40 @@ impl Storage for SimStorage {
         let mut state = self.state();
         state.begin(Call::Lock { path: path.to_owned() }).map_err(|fault| LockError::Io(fault.error))?;
         let node = open_or_create(&mut state, path).map_err(LockError::Io)?;
-        if !state.locks.insert(node) {
+        if state.shared_locks.contains_key(&node) || !state.locks.insert(node) {
             return Err(LockError::Held);
         }
-        Ok(Box::new(SimLock { file: self.handle(&state, node, path, Access::ReadWrite) }))
+        let file = self.handle(&state, node, path, Access::ReadWrite);
+        Ok(Box::new(SimLock { file, sharing: Sharing::Alone }))
+    }
+
+    fn try_lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>, LockError> {
+        let mut state = self.state();
+        state.begin(Call::Lock { path: path.to_owned() }).map_err(|fault| LockError::Io(fault.error))?;
+        let node = open_or_create(&mut state, path).map_err(LockError::Io)?;
+        if state.locks.contains(&node) {
+            return Err(LockError::Held);
+        }
+        let holders = state.shared_locks.entry(node).or_default();
+        *holders = holders.saturating_add(1);
+        let file = self.handle(&state, node, path, Access::ReadWrite);
+        Ok(Box::new(SimLock { file, sharing: Sharing::Shared }))
+    }
+
+    fn modified(&self, path: &Path) -> io::Result<Option<Timestamp>> {
+        let mut state = self.state();
+        state.begin(Call::Stat { path: path.to_owned() })?;
+        let node = state.resolve(path, View::Current)?;
+        Ok(Some(state.modified(node)))
+    }
+
+    fn touch(&self, path: &Path, at: Timestamp) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin(Call::Touch { path: path.to_owned() })?;
+        let node = state.resolve(path, View::Current)?;
+        refuse_dir(&state, node)?;
+        state.touch(node, at);
+        Ok(())
     }
 
     fn watch(&self, dir: &Path) -> io::Result<Option<Box<dyn Watch>>> {
@@ -315,7 +347,10 @@ impl Storage for SimStorage {
         state.begin(Call::Stat { path: path.to_owned() }).ok()?;
         match state.resolve(path, View::Current) {
             Ok(node) if state.is_dir(node) => None,
-            Ok(node) => Some(if state.locks.contains(&node) { Locked::Held } else { Locked::Free }),
+            Ok(node) if state.locks.contains(&node) || state.shared_locks.contains_key(&node) => {
+                Some(Locked::Held)
+            }
+            Ok(_) => Some(Locked::Free),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Locked::Free),
             Err(_) => None,
         }
@@ -382,7 +417,9 @@ impl StorageFile for SimFile {
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.sync(Call::SyncAll { path: self.path.clone() })
+        self.sync(Call::SyncAll { path: self.path.clone() })?;
+        self.live()?.sync_time(self.node);
+        Ok(())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -405,6 +442,13 @@ impl StorageFile for SimFile {
 #[derive(Debug)]
 struct SimLock {
     file: SimFile,
+    sharing: Sharing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sharing {
+    Alone,
+    Shared,
 }
 
 impl Lock for SimLock {
@@ -418,7 +462,12 @@ impl Drop for SimLock {
     fn drop(&mut self) {
         // After a crash, the lock may be somebody else's.
         if let Ok(mut state) = self.file.live() {
-            state.locks.remove(&self.file.node);
+            match self.sharing {
+                Sharing::Alone => {
+                    state.locks.remove(&self.file.node);
+                }
+                Sharing::Shared => state.unlock_shared(self.file.node),
+            }
         }
     }
 }

@@ -160,11 +160,15 @@ impl Home {
     pub(crate) fn sessions(&self) -> Result<Vec<SessionPlace>> {
         let mut places = Vec::new();
         for workspace in self.workspaces()? {
-            let dir = self.workspace_dir(&workspace).join(SESSIONS);
-            let ids = self.ids_in(&dir)?;
-            places.extend(ids.into_iter().map(|id| self.place(workspace.clone(), id)));
+            places.extend(self.sessions_of(&workspace)?);
         }
         Ok(places)
+    }
+
+    /// The sessions of a workspace, in order.
+    pub(crate) fn sessions_of(&self, workspace: &WorkspaceHash) -> Result<Vec<SessionPlace>> {
+        let ids = self.ids_in(&self.workspace_dir(workspace).join(SESSIONS))?;
+        Ok(ids.into_iter().map(|id| self.place(workspace.clone(), id)).collect())
     }
 
     /// The sessions that directories of a directory are named for, in order.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use sessionlog_codec::event::{
-    CallFinished, NewEvent, NodeSettled, NodeStatus, Outcome, Part, ResultFlag, ResultOrigin,
+    ArtifactReceipt, CallFinished, NewEvent, NodeSettled, NodeStatus, Outcome, Part, ResultFlag, ResultOrigin,
 };
 use sessionlog_codec::ids::{CallRef, NodeId, Position};
 
 use super::words::gone;
 use super::{BlockReason, CancelReason, RecoveryState, Step};
+use crate::artifact;
 use crate::context::SyntheticReason;
 use crate::delegation::Settled;
 use crate::ledger::{OpenCall, OpenState};
@@ -42,6 +43,7 @@ struct Frames<'a> {
 struct Reply {
     outcome: Outcome,
     parts: Vec<Part>,
+    artifact: Option<ArtifactReceipt>,
     origin: ResultOrigin,
     cause: Option<Position>,
 }
@@ -86,8 +88,8 @@ impl<'a> Frames<'a> {
         if !there || delegations.settled(child).is_some() {
             return Vec::new();
         }
-        let (outcome, parts) = (outcome_of(settled.status), settled.parts.clone());
-        let reply = Reply { outcome, parts, origin, cause: None };
+        let (parts, artifact) = artifact::delivered(settled.parts.clone());
+        let reply = Reply { outcome: outcome_of(settled.status), parts, artifact, origin, cause: None };
         let waiting = delegations.unanswered_call(child, &self.state.ledger);
         let answer = waiting.and_then(|(parent, call)| self.answer(parent, call, reply));
         std::iter::once(NewEvent::now(child, settled)).chain(answer).collect()
@@ -102,7 +104,8 @@ impl<'a> Frames<'a> {
             (Outcome::Unknown, OpenState::NotStarted) => (None, unknown_text(&open.name)),
             _ => (None, SyntheticReason::NotRun.text().to_owned()),
         };
-        let reply = Reply { outcome, parts: vec![Part::text(text)], origin: ResultOrigin::Recovery, cause };
+        let (parts, artifact, origin) = (vec![Part::text(text)], None, ResultOrigin::Recovery);
+        let reply = Reply { outcome, parts, artifact, origin, cause };
         self.answer(node, call, reply).into_iter().collect()
     }
 
@@ -110,14 +113,14 @@ impl<'a> Frames<'a> {
     fn answer(&self, node: NodeId, call: CallRef, reply: Reply) -> Option<NewEvent> {
         #[cfg(feature = "seeded-bugs")]
         if sessionlog_codec::seeded::is("deliver_twice") && !self.open.contains_key(&(node, call)) {
-            let Reply { outcome, parts, origin, .. } = reply;
+            let Reply { outcome, parts, artifact, origin, .. } = reply;
             let (call_id, flag) = (String::new(), ResultFlag::Normal);
-            let (artifact, audit, source) = (None, None, None);
+            let (audit, source) = (None, None);
             let again = CallFinished { call, call_id, outcome, flag, parts, artifact, origin, audit, source };
             return Some(NewEvent::now(node, again));
         }
         let open = self.open.get(&(node, call))?;
-        let Reply { outcome, parts, origin, cause } = reply;
+        let Reply { outcome, parts, artifact, origin, cause } = reply;
         let flag = match outcome {
             Outcome::Succeeded => ResultFlag::Normal,
             Outcome::Failed | Outcome::Cancelled | Outcome::Unknown | Outcome::NotStarted => {
@@ -130,7 +133,7 @@ impl<'a> Frames<'a> {
             outcome,
             flag,
             parts,
-            artifact: None,
+            artifact,
             origin,
             audit: None,
             source: None,
@@ -142,11 +145,11 @@ impl<'a> Frames<'a> {
 /// A stored result, word for word.
 fn returned(settled: &Settled) -> Reply {
     let stored = settled.parts.clone().zip(settled.status);
-    let (parts, outcome) = match stored {
-        Some((parts, status)) => (parts, outcome_of(status)),
-        None => (vec![Part::text(UNREADABLE)], Outcome::Unknown),
+    let ((parts, artifact), outcome) = match stored {
+        Some((parts, status)) => (artifact::delivered(parts), outcome_of(status)),
+        None => ((vec![Part::text(UNREADABLE)], None), Outcome::Unknown),
     };
-    Reply { outcome, parts, origin: ResultOrigin::Child, cause: Some(settled.position) }
+    Reply { outcome, parts, artifact, origin: ResultOrigin::Child, cause: Some(settled.position) }
 }
 
 fn outcome_of(status: NodeStatus) -> Outcome {

@@ -105,7 +105,11 @@ pub(super) fn artifact_text(name: Option<&str>, receipt: &ArtifactReceipt) -> St
     let name = name.unwrap_or("artifact");
     let kind = receipt.media_type.as_deref().unwrap_or("unknown type");
     let ArtifactReceipt { digest, len, preview, .. } = receipt;
-    format!("[{name}: {len} bytes, {kind}, {digest}]\n{preview}")
+    let more = match u64::try_from(preview.len()) {
+        Ok(shown) if shown >= *len => "",
+        _ => "; only its beginning is here",
+    };
+    format!("[{name}: {len} bytes, {kind}, {digest}{more}]\n{preview}")
 }
 
 /// The types of image that all three APIs take.

@@ -10,6 +10,7 @@ use super::Token;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Receipt;
 use crate::session::calls::started;
+use crate::session::capture::Destination;
 use crate::session::{CallResult, RunningCall};
 
 /// A call that the model asked for, and that certainly did nothing yet, or only reads.
@@ -180,14 +181,17 @@ impl<'a> OwedCall<'a> {
     ///
     /// # Errors
     /// `Conflict` if it is not owed any more; else as [`append`](crate::Session::append).
-    pub fn answer(self, result: CallResult) -> Result<Receipt> {
+    pub fn answer(self, mut result: CallResult) -> Result<Receipt> {
         let Self { token, open, .. } = self;
         let session = token.session;
-        let mut state = session.state()?;
-        token.check(&state)?;
-        let open = token.open_call(&state, open.call)?;
-        let mut events: Vec<NewEvent> = token.going_on(&state).into_iter().collect();
-        events.push(NewEvent::now(token.node, result.into_event(open.call, open.call_id)));
-        session.commit(&mut state, events, session.store.options.durability)?.wait(session, state)
+        let (parts, artifact) = (std::mem::take(&mut result.parts), result.artifact.take());
+        session.capture(parts, artifact, Destination::Call).record(|recorded| {
+            let mut state = session.state()?;
+            token.check(&state)?;
+            let open = token.open_call(&state, open.call)?;
+            let mut events: Vec<NewEvent> = token.going_on(&state).into_iter().collect();
+            events.push(NewEvent::now(token.node, result.event(open.call, open.call_id, recorded)));
+            session.commit(&mut state, events, session.store.options.durability)?.wait(session, state)
+        })
     }
 }

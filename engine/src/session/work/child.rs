@@ -8,6 +8,7 @@ use sessionlog_projections::recovery::settlement;
 use super::Token;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Receipt;
+use crate::session::capture::{Destination, Recorded};
 use crate::session::state::State;
 use crate::session::{Message, Session};
 
@@ -44,6 +45,7 @@ impl<'a> NewChild<'a> {
     pub fn begin(self, bound: NodeBound, instructions: Vec<Message>) -> Result<Receipt> {
         let Self { token, request } = self;
         let (session, node) = (token.session, token.node);
+        let _kept = session.keep_named(instructions.iter().map(|message| &message.body))?;
         let mut state = session.state()?;
         token.check(&state)?;
         check_not_begun(&state, node)?;
@@ -201,12 +203,15 @@ fn check_not_begun(state: &State, node: NodeId) -> Result<()> {
 /// A child's end, and its parent's result if the parent waits for one: one frame.
 pub(super) fn settle(token: &Token<'_>, result: ChildResult) -> Result<Receipt> {
     let (session, child): (&Session, _) = (token.session, token.node);
-    let mut state = session.state()?;
     let ChildResult { status, reason, parts } = result;
-    let events = settlement(&state.folds.recovery, child, NodeSettled { status, reason, parts });
-    if events.is_empty() {
-        let message = format!("node {child} has ended already, or was deleted");
-        return Err(Error::new(ErrorKind::Conflict, "work.outdated", message));
-    }
-    session.commit(&mut state, events, session.store.options.durability)?.wait(session, state)
+    session.capture(parts, None, Destination::Parts).record(|Recorded { parts, .. }| {
+        let mut state = session.state()?;
+        let settled = NodeSettled { status, reason: reason.clone(), parts };
+        let events = settlement(&state.folds.recovery, child, settled);
+        if events.is_empty() {
+            let message = format!("node {child} has ended already, or was deleted");
+            return Err(Error::new(ErrorKind::Conflict, "work.outdated", message));
+        }
+        session.commit(&mut state, events, session.store.options.durability)?.wait(session, state)
+    })
 }

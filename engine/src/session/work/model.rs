@@ -105,6 +105,7 @@ impl<'a> ModelTurn<'a> {
         if body.role != Role::Assistant {
             return Err(Error::invalid("work.answer", "an answer is an assistant message"));
         }
+        let _kept = session.keep_named([&body])?;
         let mut state = session.state()?;
         self.token.check(&state)?;
         if state.folds.recovery.owed(node) != Owed::Model {

@@ -23,7 +23,7 @@ pub enum CallKind {
     SyncAll,
     /// `set_len`, also before a lock's text is written.
     SetLen,
-    /// `len`, `entry` or `is_locked`.
+    /// `len`, `entry`, `modified`, `link_count` or `is_locked`.
     Stat,
     /// `hard_link`.
     HardLink,
@@ -37,8 +37,10 @@ pub enum CallKind {
     CreateDir,
     /// `list`.
     List,
-    /// `try_lock`.
+    /// `try_lock` or `try_lock_shared`.
     Lock,
+    /// `touch`.
+    Touch,
 }
 
 /// One call that reached the storage, whether it succeeded or not.
@@ -137,6 +139,11 @@ pub enum Call {
         /// The lock file.
         path: PathBuf,
     },
+    /// A file was given another time.
+    Touch {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 impl Call {
@@ -158,6 +165,7 @@ impl Call {
             Self::CreateDir { .. } => CallKind::CreateDir,
             Self::List { .. } => CallKind::List,
             Self::Lock { .. } => CallKind::Lock,
+            Self::Touch { .. } => CallKind::Touch,
         }
     }
 
@@ -178,7 +186,8 @@ impl Call {
             | Self::SyncDir { path }
             | Self::CreateDir { path }
             | Self::List { path }
-            | Self::Lock { path } => path,
+            | Self::Lock { path }
+            | Self::Touch { path } => path,
         }
     }
 
@@ -215,6 +224,7 @@ impl fmt::Display for Call {
             CallKind::CreateDir => "create_dir",
             CallKind::List => "list",
             CallKind::Lock => "lock",
+            CallKind::Touch => "touch",
         };
         write!(f, "{name} {}", self.path().display())?;
         match self {

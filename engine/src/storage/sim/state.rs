@@ -7,6 +7,8 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Condvar};
 
+use sessionlog_codec::ids::Timestamp;
+
 use super::CrashMode;
 use super::call::{Call, CallKind, Faults, Injected};
 use super::image::{Cached, DirImage, DirOp, FileImage, FileOp, NodeId, Rng};
@@ -45,6 +47,10 @@ pub(super) struct State {
     pub(super) faults: Faults,
     pub(super) capacity: Option<u64>,
     pub(super) locks: BTreeSet<NodeId>,
+    /// How many hold each lock that is shared.
+    pub(super) shared_locks: BTreeMap<NodeId, u32>,
+    /// The times that files were given: now, and as a loss of power leaves them.
+    times: BTreeMap<NodeId, (Timestamp, Timestamp)>,
     /// How many calls changed something in a directory; and whom that wakes.
     changes: BTreeMap<PathBuf, u64>,
     pub(super) woken: Arc<Condvar>,
@@ -60,6 +66,8 @@ impl Default for State {
             faults: Faults::default(),
             capacity: None,
             locks: BTreeSet::new(),
+            shared_locks: BTreeMap::new(),
+            times: BTreeMap::new(),
             changes: BTreeMap::new(),
             woken: Arc::default(),
             nodes: BTreeMap::from([(ROOT, Node::Dir(Cached::new()))]),
@@ -105,6 +113,7 @@ impl State {
         self.generation += 1;
         self.woken.notify_all();
         self.locks.clear();
+        self.shared_locks.clear();
         self.faults = Faults::default();
         match mode {
             CrashMode::KeepAll => return,
@@ -114,8 +123,32 @@ impl State {
                 self.nodes.values_mut().for_each(|node| node.lose_power(Some(&mut rng)));
             }
         }
+        self.times.values_mut().for_each(|(now, durable)| *now = *durable);
         let reachable: BTreeSet<_> = self.walk().into_iter().map(|(_, id)| id).collect();
         self.nodes.retain(|id, _| *id == ROOT || reachable.contains(id));
+    }
+
+    /// When a file was touched: of one that never was, the beginning of time.
+    pub(super) fn modified(&self, id: NodeId) -> Timestamp {
+        self.times.get(&id).map_or(Timestamp(0), |(now, _)| *now)
+    }
+
+    pub(super) fn touch(&mut self, id: NodeId, at: Timestamp) {
+        self.times.entry(id).or_insert((Timestamp(0), Timestamp(0))).0 = at;
+    }
+
+    pub(super) fn sync_time(&mut self, id: NodeId) {
+        if let Some((now, durable)) = self.times.get_mut(&id) {
+            *durable = *now;
+        }
+    }
+
+    pub(super) fn unlock_shared(&mut self, id: NodeId) {
+        let left = self.shared_locks.get(&id).map_or(0, |holders| holders.saturating_sub(1));
+        match left {
+            0 => self.shared_locks.remove(&id),
+            left => self.shared_locks.insert(id, left),
+        };
     }
 
     /// Paths and inodes of everything but the root, sorted by path. A directory that a crash left with two names is
