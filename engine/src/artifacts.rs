@@ -30,9 +30,12 @@ mod collect;
 mod facts;
 mod lines;
 mod mark;
+mod named;
 mod put;
 mod read;
 mod search;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +45,8 @@ use sessionlog_codec::ids::SessionId;
 pub(crate) use blobs::{Blobs, Held};
 pub(crate) use carry::carry;
 pub use collect::{ArchiveRoots, GRACE, GcOptions, GcReport, GcRun, KeptFor, Tally};
+pub use named::NamedArtifact;
+pub(crate) use named::receipts_of;
 pub use put::{Lease, NewArtifact};
 pub use read::{
     ArtifactEntry, ArtifactInfo, ArtifactLine, ArtifactLines, ArtifactReader, ArtifactSlice, Shown, SliceContent,

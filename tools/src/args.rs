@@ -1,5 +1,6 @@
 //! The command line.
 
+mod artifacts;
 mod learn;
 mod registry;
 mod removal;
@@ -13,6 +14,7 @@ use sessionlog::codec::registry::{EVENTS, kind_named};
 use sessionlog::projections::Status;
 use sessionlog::projections::render::Api;
 
+pub use artifacts::{ArchiveArg, ArtifactAction, ArtifactArgs, GcArgs, LineRange};
 pub use learn::{
     LearnArgs, LearnCommand, LearnLibraryArgs, LearnQueueArgs, LearnRemoveArgs, LearnStatusArgs,
     LearnSwitchArgs,
@@ -99,6 +101,10 @@ pub enum Command {
     Rewind(RewindArgs),
     /// Begin a new session with the history of another one, up to any position
     Fork(ForkArgs),
+    /// Look into what is stored apart from the logs: long results, and what hosts put
+    Artifact(ArtifactArgs),
+    /// Remove the artifacts that nothing names any more
+    Gc(GcArgs),
     /// Show and decide what is learned from sessions: queues, the library, the switch
     Learn(LearnArgs),
     /// Show a session's numbers: owner, counts, tokens, cost, files

@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+pub mod artifact;
 pub mod context;
 pub mod delete;
 pub mod demo;
@@ -8,6 +9,7 @@ pub mod events;
 pub mod export;
 pub mod follow;
 pub mod fork;
+pub mod gc;
 pub mod health;
 pub mod import;
 pub mod learn;

@@ -3,7 +3,7 @@
 //! # What it promises
 //! - Reading takes no lock and changes no byte, also while an agent works, also on a home that is mounted read-only.
 //! - `delete`, `forget` and `redact` remove for good: they show what they would do until they are told `--yes`.
-//! - `import`, `migrate`, `roots`, `learn`, `resolve`, `rewind`, `fork` and `gc` are the commands that write; each has a
+//! - `import`, `migrate`, `roots`, `learn`, `resolve`, `rewind`, `fork`, `gc` and `artifact put` are the commands that write; each has a
 //!   `--dry-run` that does not.
 //! - Data goes to standard output, everything said about it to standard error.
 //! - What is hurt is named, and all the rest is shown.
@@ -80,6 +80,8 @@ fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {
         Command::Rewind(args) => commands::rewind::run(args, context),
         Command::Fork(args) => commands::fork::run(args, context),
         Command::Learn(args) => commands::learn::run(args, context),
+        Command::Artifact(args) => commands::artifact::run(args, context),
+        Command::Gc(args) => commands::gc::run(args, context),
         Command::Stat(args) => commands::stat::run(args, context),
         Command::Verify(args) => commands::verify::run(args, context),
         Command::Export(args) => commands::export::run(args, context),

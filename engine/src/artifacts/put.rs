@@ -115,9 +115,9 @@ impl Artifacts {
             if self.blobs().len(&digest)?.is_none() {
                 return Err(self.blobs().missing(&digest));
             }
-            self.blobs().touch(&digest, self.store.clock.now())?;
         }
-        self.touch_all(self.facts()?.ancestors(digests))
+        let ancestors = self.facts()?.ancestors(digests.clone());
+        self.touch_all(digests.chain(ancestors))
     }
 
     fn touch_all(&self, digests: impl IntoIterator<Item = Digest>) -> Result<()> {

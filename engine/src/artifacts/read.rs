@@ -1,6 +1,7 @@
 //! Reading artifacts: bounded pieces of them, and none before the hash of the whole is known to be right.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 use sessionlog_codec::ids::{Digest, SessionId};
 
@@ -110,11 +111,14 @@ impl ArtifactReader {
     /// The artifact whose digest begins with `prefix`: four hexadecimal digits or more.
     ///
     /// # Errors
-    /// `Invalid` if that is no beginning of a digest, or of several; `NotFound` if of none.
+    /// `Invalid` if that is no beginning of a digest, or of several; `NotFound` if of none that is there.
     pub fn find(&self, prefix: &str) -> Result<Digest> {
         let prefix = prefix.to_ascii_lowercase();
         if let Some(digest) = parse_digest(&prefix) {
-            return Ok(digest);
+            return match self.blobs.len(&digest)? {
+                Some(_) => Ok(digest),
+                None => Err(self.blobs.missing(&digest)),
+            };
         }
         let shown: String = prefix.chars().take(70).flat_map(char::escape_debug).collect();
         let is_prefix = (PREFIX_LEN_MIN..64).contains(&prefix.len());
@@ -161,6 +165,20 @@ impl ArtifactReader {
             parents: known.into_iter().flat_map(|known| known.parents.iter().copied()).collect(),
             sessions: known.into_iter().flat_map(|known| known.puts.keys().copied().flatten()).collect(),
         })
+    }
+
+    /// Whether an artifact is whole: its length, once its hash is known to be right.
+    ///
+    /// # Errors
+    /// As [`inspect`](Self::inspect).
+    pub fn check(&self, digest: &Digest) -> Result<u64> {
+        self.blobs.scan(digest, &mut |_| {})
+    }
+
+    /// Where an artifact is, or would be.
+    #[must_use]
+    pub fn path(&self, digest: &Digest) -> PathBuf {
+        self.blobs.path(digest)
     }
 
     pub(super) fn facts(&self) -> Result<Caught<Facts>> {

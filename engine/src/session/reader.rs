@@ -182,12 +182,12 @@ impl SessionReader {
         lifecycle.status(liveness)
     }
 
-    /// Checks the session from its bytes to its laws, read-only.
+    /// Checks the session from its bytes to its laws, and the artifacts that it names, read-only.
     ///
     /// # Errors
     /// As [`events`](Self::events). What is wrong with readable bytes is a finding.
     pub fn verify(&self) -> Result<SessionVerification> {
-        verify(&self.log)
+        verify(&self.log, &self.artifacts())
     }
 }
 

@@ -1,14 +1,16 @@
 //! The whole check of a session: its bytes, its events, its laws.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use sessionlog_codec::event::{Event, GapMarked, LoggedEvent, NewEvent};
-use sessionlog_codec::ids::{NodeId, Position};
+use sessionlog_codec::ids::{Digest, NodeId, Position};
 use sessionlog_projections::{Ledger, Projection, TreeState, validate_pairing};
 
 use super::events::{EventItem, read_events};
 use super::state::as_logged;
+use crate::artifacts::{ArtifactReader, receipts_of};
 use crate::error::{ErrorKind, Result};
 use crate::log::{Finding, LogReader, LogVerification, Severity};
 
@@ -38,11 +40,12 @@ impl SessionVerification {
     }
 }
 
-pub(super) fn verify(log: &LogReader) -> Result<SessionVerification> {
+pub(super) fn verify(log: &LogReader, artifacts: &ArtifactReader) -> Result<SessionVerification> {
     let mut check = Check {
         result: SessionVerification::default(),
         ledger: Ledger::default(),
         tree: TreeState::default(),
+        named: BTreeMap::new(),
     };
     check.result.log = log.verify()?;
     read_events(log, Position(1), &mut |item| {
@@ -50,6 +53,7 @@ pub(super) fn verify(log: &LogReader) -> Result<SessionVerification> {
         ControlFlow::Continue(())
     })?;
     check.contexts();
+    check.artifacts(artifacts);
     Ok(check.result)
 }
 
@@ -57,6 +61,8 @@ struct Check {
     result: SessionVerification,
     ledger: Ledger,
     tree: TreeState,
+    /// The artifacts that receipts name, and where the first one stands.
+    named: BTreeMap<Digest, Position>,
 }
 
 impl Check {
@@ -97,6 +103,9 @@ impl Check {
                     }
                     _ => {}
                 }
+                for receipt in receipts_of(&event.event) {
+                    self.named.entry(receipt.digest).or_insert(event.position);
+                }
                 self.tree.apply(&event);
                 self.ledger_check(*event);
             }
@@ -124,6 +133,22 @@ impl Check {
             self.find(Severity::Warning, "law.broken", position, text);
         }
         self.ledger.apply(&as_logged(new, position, timestamp));
+    }
+
+    /// What a receipt stands for is there, whole.
+    fn artifacts(&mut self, artifacts: &ArtifactReader) {
+        for (digest, at) in std::mem::take(&mut self.named) {
+            let Err(error) = artifacts.check(&digest) else { continue };
+            let (severity, code) = match error.kind() {
+                ErrorKind::NotFound => (Severity::Lost, "artifact.missing"),
+                ErrorKind::Corrupt | ErrorKind::Invalid => (Severity::Lost, "artifact.damaged"),
+                _ => (Severity::Warning, "artifact.unreadable"),
+            };
+            self.find(severity, code, at, format!("what a receipt stands for can't be read: {error}"));
+            if let Some(finding) = self.result.findings.last_mut() {
+                finding.file = artifacts.path(&digest);
+            }
+        }
     }
 
     /// The context that a provider would get must be legal whatever the log holds.

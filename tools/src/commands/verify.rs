@@ -144,6 +144,13 @@ fn next_step(code: &str, severity: Severity) -> &'static str {
             "Bring the file back from a backup. All other records can still be read and exported."
         }
         "frame.gap" | "gap.marked" => "The records at these positions are gone, unless a backup has them.",
+        "artifact.missing" => {
+            "Bring the file back from a backup. The log is whole: the receipt and its preview stay, and the session goes on."
+        }
+        "artifact.damaged" => {
+            "Bring the file back from a backup, or put the same content again: `logdump artifact put FILE`. The log is whole, and \
+             the session goes on."
+        }
         "context.illegal" => "This should not be possible: please report it, with the session's log.",
         "session.half_created" => "The directory can be removed: nothing was ever stored in it.",
         _ if severity >= Severity::Lost => {

@@ -174,12 +174,14 @@ impl Look<'_> {
     }
 
     fn verified(&self, verified: &SessionVerification, findings: &mut Findings) {
-        let worst = verified.worst().unwrap_or(Severity::Note);
-        let at = |severity: Severity| verified.all().find(|finding| finding.severity == severity);
+        self.artifacts(verified, findings);
+        let of_log = || verified.all().filter(|finding| !finding.code.starts_with("artifact."));
+        let worst = of_log().map(|finding| finding.severity).max().unwrap_or(Severity::Note);
+        let at = |severity: Severity| of_log().find(|finding| finding.severity == severity);
         let newer =
-            verified.unknown_events > 0 || verified.all().any(|finding| finding.code.ends_with(".newer"));
+            verified.unknown_events > 0 || of_log().any(|finding| finding.code.ends_with(".newer"));
         if let (Severity::Lost, Some(first)) = (worst, at(Severity::Lost)) {
-            let number = verified.all().filter(|finding| finding.severity == Severity::Lost).count();
+            let number = of_log().filter(|finding| finding.severity == Severity::Lost).count();
             let number = count(u64::try_from(number).unwrap_or(u64::MAX), "finding", "findings");
             let path = if first.file.as_os_str().is_empty() { self.dir() } else { &first.file };
             findings.add(
@@ -222,6 +224,21 @@ impl Look<'_> {
         self.identity(&summary, findings);
         self.life(&summary, worst, findings);
         self.views(verified.log.last, findings);
+    }
+
+    /// What receipts stand for and is missing or hurt.
+    fn artifacts(&self, verified: &SessionVerification, findings: &mut Findings) {
+        let mut lost = verified.all().filter(|finding| finding.code.starts_with("artifact."));
+        let Some(first) = lost.next() else { return };
+        let number = count(u64::try_from(lost.count()).unwrap_or(u64::MAX).saturating_add(1), "artifact", "artifacts");
+        findings.add(
+            if first.severity == Severity::Lost { Exit::Lost } else { Exit::Warnings },
+            "session.artifacts",
+            &first.file,
+            format!("session {} names {number} that can't be read: {}", self.id(), first.explanation),
+            "Its log is whole, and it can be gone on with; what a model is shown of them is their beginning, as before.",
+            "Bring the files back from a backup. The same content can be put again: logdump artifact put FILE.",
+        );
     }
 
     /// Whether the log is that of the session whose directory it is in.
