@@ -126,7 +126,7 @@ pub trait Storage: Send + Sync + Debug {
     fn try_lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>, LockError> {
         self.try_lock(path)
     }
-    /// Whether somebody holds the lock of `path`, found without taking it; `None` where that can't be known.
+    /// Whether somebody holds the lock of `path` alone, found without taking it; `None` where that can't be known.
     fn is_locked(&self, path: &Path) -> Option<Locked>;
     /// Watches a directory: for changes of its files and of their names, and for its own end. `None` where the system tells of
     /// none. What changes after it returned is told; so who looks at the files after it returned misses nothing.

@@ -347,10 +347,7 @@ impl Storage for SimStorage {
         state.begin(Call::Stat { path: path.to_owned() }).ok()?;
         match state.resolve(path, View::Current) {
             Ok(node) if state.is_dir(node) => None,
-            Ok(node) if state.locks.contains(&node) || state.shared_locks.contains_key(&node) => {
-                Some(Locked::Held)
-            }
-            Ok(_) => Some(Locked::Free),
+            Ok(node) => Some(if state.locks.contains(&node) { Locked::Held } else { Locked::Free }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Locked::Free),
             Err(_) => None,
         }

@@ -27,6 +27,8 @@ enum Step {
     List(usize),
     Entry(usize),
     Lock(usize),
+    LockShared(usize),
+    Touch(usize, i64),
     WriteText(usize),
     Unlock(usize),
     IsLocked(usize),
@@ -54,6 +56,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => path.clone().prop_map(Step::List),
         2 => path.clone().prop_map(Step::Entry),
         3 => path.clone().prop_map(Step::Lock),
+        3 => path.clone().prop_map(Step::LockShared),
+        1 => (path.clone(), -9_000_000_i64..9_000_000).prop_map(|(path, at)| Step::Touch(path, at)),
         1 => slot.clone().prop_map(Step::WriteText),
         2 => slot.prop_map(Step::Unlock),
         2 => path.prop_map(Step::IsLocked),
@@ -83,6 +87,17 @@ impl<S: Storage> Side<S> {
 
     fn keep(&mut self, opened: io::Result<Arc<dyn StorageFile>>) -> String {
         outcome(opened.map(|file| self.files.push(file)))
+    }
+
+    fn hold(&mut self, tried: Result<Box<dyn Lock>, LockError>) -> String {
+        match tried {
+            Ok(lock) => {
+                self.locks.push(lock);
+                "locked".to_owned()
+            }
+            Err(LockError::Held) => "held".to_owned(),
+            Err(LockError::Io(error)) => outcome::<()>(Err(error)),
+        }
     }
 
     /// Lets a handle work; they are counted from the newest.
@@ -126,14 +141,19 @@ impl<S: Storage> Side<S> {
             Step::CreateDir(path) => outcome(self.storage.create_dir(&at(path))),
             Step::List(path) => outcome(self.storage.list(&at(path))),
             Step::Entry(path) => outcome(self.storage.entry(&at(path))),
-            Step::Lock(path) => match self.storage.try_lock(&at(path)) {
-                Ok(lock) => {
-                    self.locks.push(lock);
-                    "locked".to_owned()
-                }
-                Err(LockError::Held) => "held".to_owned(),
-                Err(LockError::Io(error)) => outcome::<()>(Err(error)),
-            },
+            Step::Lock(path) => {
+                let tried = self.storage.try_lock(&at(path));
+                self.hold(tried)
+            }
+            Step::LockShared(path) => {
+                let tried = self.storage.try_lock_shared(&at(path));
+                self.hold(tried)
+            }
+            Step::Touch(path, time) => {
+                let touched = self.storage.touch(&at(path), Timestamp(*time));
+                let modified = touched.is_ok().then(|| outcome(self.storage.modified(&at(path))));
+                format!("{} {modified:?}", outcome(touched))
+            }
             Step::WriteText(slot) => {
                 self.locks.get(*slot).map_or_else(String::new, |lock| outcome(lock.write_text("text")))
             }
