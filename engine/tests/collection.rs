@@ -6,9 +6,10 @@
 mod shelf;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -19,7 +20,9 @@ use sessionlog::codec::RawBytes;
 use sessionlog::codec::record::Envelope;
 use sessionlog::log::{Batch, LogDir, LogOptions, LogWriter, NewRecord};
 use sessionlog::projections::artifact::stored;
-use sessionlog::storage::{CrashMode, Fault, FaultError, Repeat, SimStorage, Storage};
+use sessionlog::storage::{
+    Access, CallKind, CrashMode, DirEntry, Fault, FaultError, Lock, LockError, Locked, Repeat, SimStorage, Storage, StorageFile,
+};
 use sessionlog::{
     Artifacts, CallResult, Durability, ErrorKind, GcOptions, GcReport, Message, NewArtifact, NewSession, Session,
     Store,
@@ -297,6 +300,173 @@ fn a_collection_can_be_cut_off_anywhere() {
         }
     }
     assert!(cut > 60, "{cut}");
+}
+
+/// Coming back to content counts as putting it.
+#[test]
+fn a_put_of_what_is_there_begins_its_grace_period_anew() {
+    let (storage, clock) = (SimStorage::new(), Hand::new());
+    let store = store_on(&storage, &clock);
+    let session = new_session(&store);
+    let base = put(&session.artifacts(), "base");
+    session.artifacts().put(NewArtifact::new("d", "derived").parent(base.digest)).unwrap();
+    clock.forward(2 * HOUR);
+    put(&session.artifacts(), "derived");
+    let report = session.artifacts().gc(&GcOptions::default()).unwrap();
+    assert_eq!(kept(&report), BTreeMap::from([(KeptFor::Lineage, 1), (KeptFor::Grace, 1)]));
+    clock.forward(2 * HOUR);
+    assert_eq!(session.artifacts().gc(&GcOptions::default()).unwrap().dropped.len(), 2);
+}
+
+/// A storage that lets something happen before one of its calls.
+struct Interrupted {
+    inner: SimStorage,
+    /// Calls whose path ends so, after so many of them.
+    at: (&'static str, AtomicU64),
+    happens: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Interrupted {
+    fn call(&self, path: &Path) -> &SimStorage {
+        let is_due = path.to_string_lossy().contains(self.at.0)
+            && self.at.1.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) == Ok(1);
+        if is_due {
+            let happens = self.happens.lock().unwrap().take();
+            happens.unwrap()();
+        }
+        &self.inner
+    }
+}
+
+impl Storage for Interrupted {
+    fn create_new(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
+        self.call(path).create_new(path)
+    }
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
+        self.call(path).open(path, access)
+    }
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.call(path).create_dir(path)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.call(dir).list(dir)
+    }
+    fn entry(&self, path: &Path) -> io::Result<Option<DirEntry>> {
+        self.inner.entry(path)
+    }
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call(to).hard_link(from, to)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call(to).rename(from, to)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.call(path).remove_file(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.sync_dir(dir)?;
+        self.call(&dir.join("synced"));
+        Ok(())
+    }
+    fn try_lock(&self, path: &Path) -> Result<Box<dyn Lock>, LockError> {
+        self.inner.try_lock(path)
+    }
+    fn try_lock_shared(&self, path: &Path) -> Result<Box<dyn Lock>, LockError> {
+        self.inner.try_lock_shared(path)
+    }
+    fn is_locked(&self, path: &Path) -> Option<Locked> {
+        self.inner.is_locked(path)
+    }
+    fn modified(&self, path: &Path) -> io::Result<Option<Timestamp>> {
+        self.inner.modified(path)
+    }
+    fn touch(&self, path: &Path, at: Timestamp) -> io::Result<()> {
+        self.inner.touch(path, at)
+    }
+}
+
+fn interrupted(
+    storage: &SimStorage,
+    clock: &Hand,
+    at: (&'static str, u64),
+    happens: impl FnOnce() + Send + 'static,
+) -> Store {
+    let at = (at.0, AtomicU64::new(at.1));
+    let storage = Interrupted { inner: storage.clone(), at, happens: Mutex::new(Some(Box::new(happens))) };
+    Store::open_on(Arc::new(storage), Arc::new(clock.clone()), "home", shelf::options()).unwrap()
+}
+
+/// Content that nothing named when a collection looked is named before it removes anything.
+#[test]
+fn what_is_named_while_a_collection_looks_stays() {
+    let comes_back: [fn(&Session, ArtifactReceipt); 4] = [
+        |session, _| drop(run_call(session, CallResult::succeeded("old ".repeat(50))).unwrap()),
+        |session, old| drop(session.append(Message::user("See.").part(file(old))).unwrap()),
+        |session, old| drop(session.artifacts().lease(&[old.digest], Timestamp(i64::MAX)).unwrap()),
+        |session, old| {
+            let derived = NewArtifact::new("d", "derived from the old one").parent(old.digest);
+            let derived = session.artifacts().put(derived).unwrap();
+            drop(session.append(Message::user("See.").part(file(derived))).unwrap());
+        },
+    ];
+    for (way, comes_back) in comes_back.into_iter().enumerate() {
+        let (storage, clock) = (SimStorage::new(), Hand::new());
+        let session = new_session(&store_on(&storage, &clock));
+        let old = put(&session.artifacts(), &"old ".repeat(50));
+        let base = NewArtifact::new("base", "what the old one came from");
+        let base = session.artifacts().put(base).unwrap();
+        session.artifacts().put(NewArtifact::new("text", "old ".repeat(50)).parent(base.digest)).unwrap();
+        put(&session.artifacts(), "nobody's");
+        clock.forward(2 * HOUR);
+        let named = old.clone();
+        let kept = Arc::new(Mutex::new(Some(session)));
+        let session = Arc::clone(&kept);
+        // The archive is looked for when the logs of the sessions have been read.
+        let happens = move || comes_back(session.lock().unwrap().as_ref().unwrap(), named);
+        let store = interrupted(&storage, &clock, ("archive", 1), happens);
+        let report = store.artifacts(&workspace()).gc(&GcOptions::default()).unwrap();
+        let left = there(&storage);
+        assert!(left.contains(&old.digest) && left.contains(&base.digest), "way {way}: {report:?}");
+        assert_eq!(report.dropped.len(), 1, "way {way}: nobody's");
+        assert!(report.kept[&KeptFor::Touched].count >= 2);
+        check_named(&store);
+        drop(kept);
+    }
+}
+
+/// A collection begins between a result's content and the record that names it: it waits for that.
+#[test]
+fn a_collection_waits_for_who_is_about_to_name_something() {
+    let (storage, clock) = (SimStorage::new(), Hand::new());
+    let shelf = blob_path("home", &workspace(), &Digest::of("x".repeat(100).as_bytes()));
+    let shelf = format!("{}/synced", shelf.parent().unwrap().display());
+    let collecting = Arc::new(Mutex::new(None));
+    let (disk, hand, handle) = (storage.clone(), clock.clone(), Arc::clone(&collecting));
+    let happens = move || {
+        let tried = |disk: &SimStorage| {
+            let calls = disk.calls().into_iter();
+            calls.filter(|call| call.kind() == CallKind::Lock && call.path().ends_with("artifacts/lock")).count()
+        };
+        let before = tried(&disk);
+        let store = store_on(&disk, &hand);
+        let thread = std::thread::spawn(move || store.artifacts(&workspace()).gc(&NO_GRACE).unwrap());
+        *handle.lock().unwrap() = Some(thread);
+        while tried(&disk) == before {
+            std::thread::yield_now();
+        }
+    };
+    let store = interrupted(&storage, &clock, (Box::leak(shelf.into_boxed_str()), 1), happens);
+    let session = new_session(&store);
+    run_call(&session, CallResult::succeeded("x".repeat(100))).unwrap();
+    let report = collecting.lock().unwrap().take().unwrap().join().unwrap();
+    assert_eq!(report.dropped, []);
+    assert_eq!(check_named(&store).len(), 1);
 }
 
 /// Sessions work while artifacts are collected again and again, without grace: what they name is there.

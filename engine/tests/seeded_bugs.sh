@@ -49,6 +49,18 @@ follower_skips_after_replace follow
 trust_a_stale_mark         snapshots
 snapshots_outlive_erasure  snapshots
 covers_what_it_forgot      properties snapshots
+artifact_not_synced        artifacts collection
+artifact_name_not_synced   artifacts collection
+artifact_hash_not_checked  artifacts
+artifact_not_touched       collection
+fork_leaves_artifacts      artifacts
+full_disk_loses_results    artifacts
+gc_without_lineage         collection
+gc_without_leases          collection
+gc_without_grace           collection
+gc_reads_around_damage     collection
+gc_ignores_who_came_back   collection
+gc_lists_among_others      collection
 start_not_durable          work stories
 second_result_wins         laws
 second_result_taken        laws

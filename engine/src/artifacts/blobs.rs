@@ -187,10 +187,18 @@ impl Blobs {
     fn write(&self, file: &dyn StorageFile, content: &[u8], path: &Path, now: Timestamp) -> Result<()> {
         file.write_at(content, 0).map_err(|e| Error::io("writing", path, e))?;
         self.storage().touch(path, now).map_err(|e| Error::io("touching", path, e))?;
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("artifact_not_synced") {
+            return Ok(());
+        }
         file.sync_all().map_err(|e| Error::sync(path, e))
     }
 
     fn sync_shelf(&self, shelf: &Path, path: &Path, doubts: &Doubts) -> Result<()> {
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("artifact_name_not_synced") {
+            return Ok(());
+        }
         self.storage().sync_dir(shelf).map_err(|e| {
             doubts.set().insert(path.to_owned());
             Error::sync(shelf, e)
@@ -220,6 +228,10 @@ impl Blobs {
     /// holds the lock.
     pub(super) fn touch(&self, digest: &Digest, now: Timestamp) -> Result<()> {
         let path = self.path(digest);
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("artifact_not_touched") {
+            return Ok(());
+        }
         let known = self.storage().modified(&path).map_err(|e| Error::io("looking at", &path, e))?;
         let at = if known == Some(now) { Timestamp(now.0.saturating_add(1)) } else { now };
         self.storage().touch(&path, at).map_err(|e| Error::io("touching", &path, e))
@@ -254,6 +266,10 @@ impl Blobs {
             offset = offset.saturating_add(to_u64(read));
         }
         let found = Digest(*hasher.finalize().as_bytes());
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("artifact_hash_not_checked") {
+            return Ok(offset);
+        }
         if found != *digest {
             let message = format!(
                 "{} is hurt: its {offset} bytes have the hash {found}, not {digest}. Nothing of it is given out; putting the \
@@ -339,6 +355,10 @@ impl Blobs {
 
     /// Whether a file is as it was listed. The caller holds the lock alone.
     pub(super) fn is_as_listed(&self, path: &Path, blob: &Blob) -> Result<bool> {
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("gc_ignores_who_came_back") {
+            return Ok(self.storage().entry(path).is_ok_and(|entry| entry.is_some()));
+        }
         let Some(known) = blob.modified else { return Ok(false) };
         match self.storage().modified(path) {
             Ok(modified) => Ok(modified == Some(known)),

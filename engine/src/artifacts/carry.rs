@@ -27,6 +27,10 @@ pub(crate) fn carry(
     if source.workspace == to.workspace {
         return Ok(None);
     }
+    #[cfg(feature = "seeded-bugs")]
+    if sessionlog_codec::seeded::is("fork_leaves_artifacts") {
+        return Ok(None);
+    }
     let from = Artifacts::new(store, &source.workspace, None);
     let there: BTreeSet<Digest> = from.blobs().list()?.blobs.into_keys().collect();
     if there.is_empty() {

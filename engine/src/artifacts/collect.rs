@@ -230,6 +230,10 @@ impl Artifacts {
 
     /// What there is, listed while nobody is about to name any of it.
     fn list_alone(&self) -> Result<Listing> {
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("gc_lists_among_others") {
+            return self.blobs().list();
+        }
         let _alone = self.blobs().hold_alone()?;
         self.blobs().list()
     }
@@ -267,6 +271,10 @@ impl Artifacts {
                     _ => KeptFor::Session,
                 })?;
             }
+        }
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("gc_without_leases") {
+            return Ok((marks, read));
         }
         facts.leased(now).for_each(|digest| marks.add(digest, KeptFor::Lease));
         Ok((marks, read))
@@ -364,6 +372,9 @@ fn plan(
         roots.update(&digest.0);
     }
     let ancestors = facts.ancestors(marks.0.keys().copied());
+    #[cfg(feature = "seeded-bugs")]
+    let ancestors =
+        if sessionlog_codec::seeded::is("gc_without_lineage") { BTreeSet::new() } else { ancestors };
     ancestors.into_iter().for_each(|digest| marks.add(digest, KeptFor::Lineage));
     let mut drop = Vec::new();
     for (digest, blob) in &listing.blobs {
@@ -385,5 +396,9 @@ fn before(now: Timestamp, span: Duration) -> Timestamp {
 
 /// Whether a file is younger than the grace period. One whose time is not known, or in the future, is; with no grace, only it.
 fn is_young(blob: &Blob, now: Timestamp, grace: Duration) -> bool {
+    #[cfg(feature = "seeded-bugs")]
+    if sessionlog_codec::seeded::is("gc_without_grace") {
+        return false;
+    }
     blob.modified.is_none_or(|modified| !grace.is_zero() && modified > before(now, grace))
 }

@@ -45,6 +45,8 @@ impl Captured {
         let mut ways = self.ways.into_iter().peekable();
         while let Some(way) = ways.next() {
             match record(way) {
+                #[cfg(feature = "seeded-bugs")]
+                Err(error) if sessionlog_codec::seeded::is("full_disk_loses_results") => return Err(error),
                 Err(error) if ways.peek().is_some() && is_lack_of_room(&error) => {}
                 done => return done,
             }
