@@ -46,10 +46,11 @@ pub(crate) use blobs::{Blobs, Held};
 pub(crate) use carry::carry;
 pub use collect::{ArchiveRoots, GRACE, GcOptions, GcReport, GcRun, KeptFor, Tally};
 pub use named::NamedArtifact;
-pub(crate) use named::receipts_of;
+pub(crate) use named::{artifacts_of, receipts_of};
 pub use put::{Lease, NewArtifact};
 pub use read::{
-    ArtifactEntry, ArtifactInfo, ArtifactLine, ArtifactLines, ArtifactReader, ArtifactSlice, Shown, SliceContent,
+    ArtifactEntry, ArtifactInfo, ArtifactLine, ArtifactLines, ArtifactReader, ArtifactSlice, Shown,
+    SliceContent,
 };
 pub use search::ArtifactMatches;
 
@@ -91,7 +92,11 @@ pub struct Artifacts {
 }
 
 impl Artifacts {
-    pub(crate) fn new(store: &Arc<StoreInner>, workspace: &WorkspaceHash, session: Option<SessionId>) -> Self {
+    pub(crate) fn new(
+        store: &Arc<StoreInner>,
+        workspace: &WorkspaceHash,
+        session: Option<SessionId>,
+    ) -> Self {
         let reader = ArtifactReader::new(&store.home, &store.clock, workspace);
         Self { store: Arc::clone(store), workspace: workspace.clone(), session, reader }
     }

@@ -27,7 +27,7 @@ use sessionlog_projections::memory::{
     DEFAULT_ARCHIVE_TOOLS, Excerpt, MemoryKind, MemoryQuery, MemoryRecord, MemoryStatus, RecordId, excerpt,
 };
 
-pub(crate) use archive::{named_artifacts, remove_unfinished_archive, write_archive};
+pub(crate) use archive::{remove_unfinished_archive, write_archive};
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
@@ -149,14 +149,6 @@ impl StoreReader {
     #[must_use]
     pub fn memory(&self, workspace: &WorkspaceHash) -> MemoryReader {
         MemoryReader::new(self.home().clone(), Arc::new(SystemClock), workspace)
-    }
-
-    /// The workspaces of the home, in no order that means anything.
-    ///
-    /// # Errors
-    /// `Io` if the home can't be read.
-    pub fn workspaces(&self) -> Result<Vec<WorkspaceHash>> {
-        self.home().workspaces()
     }
 }
 

@@ -352,7 +352,7 @@ impl StoreReader {
         ArtifactReader::new(&self.home, &(Arc::new(SystemClock) as Arc<dyn Clock>), workspace)
     }
 
-    /// The workspaces that there are.
+    /// The workspaces of the home, in no order that means anything.
     ///
     /// # Errors
     /// `Io` if the home can't be read.

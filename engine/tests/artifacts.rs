@@ -13,8 +13,8 @@ use sessionlog::codec::event::{
     ArtifactReceipt, CallFinished, Effect, Event, Media, MediaSource, NodeStatus, Part, Resolver, Role,
 };
 use sessionlog::codec::ids::{Digest, NodeId};
-use sessionlog::projections::artifact::PREVIEW_CHARS;
 use sessionlog::projections::ContextMessage;
+use sessionlog::projections::artifact::PREVIEW_CHARS;
 use sessionlog::projections::render::{Api, NodeReplay, Target, render};
 use sessionlog::session::EventItem;
 use sessionlog::storage::{CallKind, CrashMode, Fault, FaultError, Repeat, SimStorage};
@@ -65,7 +65,8 @@ fn the_same_content_is_one_file_and_a_hurt_one_is_never_given_out() {
     let session = new_session(&store);
     let artifacts = session.artifacts();
     let content = "line 1\nline 2\n".repeat(50);
-    let receipt = artifacts.put(NewArtifact::new("report", content.clone()).media_type("text/plain")).unwrap();
+    let receipt =
+        artifacts.put(NewArtifact::new("report", content.clone()).media_type("text/plain")).unwrap();
     assert_eq!((receipt.digest, receipt.len), (Digest::of(content.as_bytes()), 700));
     assert_eq!(receipt.preview, content);
     let again = artifacts.put(NewArtifact::new("report", content.clone()).media_type("text/plain")).unwrap();
@@ -95,7 +96,8 @@ fn the_same_content_is_one_file_and_a_hurt_one_is_never_given_out() {
             assert!(error.to_string().contains(&part), "{error}");
         }
     }
-    let repaired = artifacts.put(NewArtifact::new("report", content.clone()).media_type("text/plain")).unwrap();
+    let repaired =
+        artifacts.put(NewArtifact::new("report", content.clone()).media_type("text/plain")).unwrap();
     assert_eq!(repaired.digest, digest);
     assert_eq!(artifacts.read().inspect(&digest).unwrap().len, 700);
     assert_eq!(files(&storage).len(), 1);
@@ -152,11 +154,18 @@ fn lines_and_matches_are_found_across_the_pieces_that_are_read() {
     }
     let found = artifacts.read().grep(&digest, "^line 1[0-9]*9 ", 3).unwrap();
     assert_eq!(found.lines.iter().map(|line| line.number).collect::<Vec<_>>(), [19, 109, 119]);
-    assert_eq!(found.total, (1..=40_000).filter(|n: &u32| n.to_string().starts_with('1') && n % 10 == 9).count() as u64);
+    assert_eq!(
+        found.total,
+        (1..=40_000).filter(|n: &u32| n.to_string().starts_with('1') && n % 10 == 9).count() as u64
+    );
     let long = format!("{}needle{}\nlast", "日".repeat(5_000), "x".repeat(9_000));
     let digest = artifacts.put(NewArtifact::new("log", long)).unwrap().digest;
     let found = artifacts.read().grep(&digest, "needle", 9).unwrap().lines.remove(0);
-    assert!(found.text.contains("日needlex") && found.text.len() <= LINE_LEN_MAX && !found.text.contains('\u{fffd}'));
+    assert!(
+        found.text.contains("日needlex")
+            && found.text.len() <= LINE_LEN_MAX
+            && !found.text.contains('\u{fffd}')
+    );
     assert_eq!((found.shown, found.len), (Shown::Part, 24_006));
     assert_eq!(artifacts.read().lines(&digest, 2, 9).unwrap().lines[0].text, "last");
     for pattern in ["(", &"a".repeat(5_000), "(\\w{1000}){1000}"] {
@@ -174,7 +183,10 @@ fn a_json_pointer_gives_what_stands_there() {
     let digest = artifacts.put(NewArtifact::new("json", json)).unwrap().digest;
     let at = |pointer: &str| artifacts.read().pointer(&digest, pointer);
     assert_eq!(at("/a~1b/1/~0k").unwrap(), "12345678901234567890123");
-    assert_eq!((at("").unwrap(), at("/").unwrap(), at("/d/x").unwrap()), (json.trim().into(), "\"e\"".into(), "[]".into()));
+    assert_eq!(
+        (at("").unwrap(), at("/").unwrap(), at("/d/x").unwrap()),
+        (json.trim().into(), "\"e\"".into(), "[]".into())
+    );
     for missing in ["/a~1b/2", "/a~1b/01", "/a~1b/-", "/nope", "/d/x/0", "//x"] {
         assert_eq!(at(missing).unwrap_err().kind(), ErrorKind::NotFound, "{missing}");
     }
@@ -197,7 +209,10 @@ fn what_is_too_long_or_absent_is_refused() {
     assert_eq!((error.kind(), error.code()), (ErrorKind::Invalid, "artifact.too_large"));
     let absent = Digest::of(b"absent");
     assert_eq!(artifacts.read().inspect(&absent).unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(artifacts.put(NewArtifact::new("x", "y").parent(absent)).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        artifacts.put(NewArtifact::new("x", "y").parent(absent)).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
     let receipt = ArtifactReceipt { digest: absent, len: 6, media_type: None, preview: String::new() };
     let source = MediaSource::Artifact(receipt);
     let media = Media { source, media_type: None, name: None, detail: None, extra: None };
@@ -237,7 +252,9 @@ fn a_result_of_32_kib_is_in_the_log_and_one_byte_more_is_an_artifact() {
     let context = session.context().unwrap();
     assert_eq!(text(&context[3].parts), shown);
     let sent = sent(&context, Api::ChatCompletions);
-    assert!(sent.contains("12288 of 32769 bytes") && sent.matches('日').count() == 32 * 1024 / 3 + PREVIEW_CHARS);
+    assert!(
+        sent.contains("12288 of 32769 bytes") && sent.matches('日').count() == 32 * 1024 / 3 + PREVIEW_CHARS
+    );
 }
 
 #[test]
@@ -251,7 +268,12 @@ fn texts_that_follow_one_another_are_one_artifact_and_other_parts_keep_their_pla
         detail: None,
         extra: None,
     });
-    let parts = vec![Part::text("[1,"), Part::text("2]".to_owned() + &" ".repeat(100)), image.clone(), Part::text("end")];
+    let parts = vec![
+        Part::text("[1,"),
+        Part::text("2]".to_owned() + &" ".repeat(100)),
+        image.clone(),
+        Part::text("end"),
+    ];
     let result = CallResult::new(
         sessionlog::codec::event::Outcome::Succeeded,
         sessionlog::codec::event::ResultFlag::Normal,
@@ -275,7 +297,8 @@ fn every_way_of_a_result_into_the_log_stores_it_apart() {
     let session = new_session(&store_on(&storage, &Hand::new()));
     let long = |tag: &str| format!("{tag} {}", "x".repeat(100));
     session.prompt(Message::user("Go.")).unwrap();
-    let asked = Message::assistant("").call("d", "delegate", "{}").call("a", "ask", "{}").call("r", "run", "{}");
+    let asked =
+        Message::assistant("").call("d", "delegate", "{}").call("a", "ask", "{}").call("r", "run", "{}");
     let Work::Model(turn) = take(&session, |work| matches!(work, Work::Model(_))) else { panic!() };
     let asked = turn.answer(asked).unwrap();
     let mut child = NodeId::ROOT;
@@ -283,7 +306,8 @@ fn every_way_of_a_result_into_the_log_stores_it_apart() {
         let Work::Call(call) = work else { panic!() };
         match call.name() {
             "delegate" => {
-                let Delegated::Child(node) = call.delegate(Delegation::inner("worker", "Do.")).unwrap() else {
+                let Delegated::Child(node) = call.delegate(Delegation::inner("worker", "Do.")).unwrap()
+                else {
                     panic!()
                 };
                 child = node;
@@ -332,12 +356,18 @@ fn a_result_that_is_delivered_after_a_crash_is_the_same() {
     session.prompt(Message::user("Go.")).unwrap();
     session.append(Message::assistant("").call("d", "delegate", "{}")).unwrap();
     let Work::Call(call) = take(&session, |work| matches!(work, Work::Call(_))) else { panic!() };
-    let Delegated::Child(child) = call.delegate(Delegation::external("oracle", "Do.")).unwrap() else { panic!() };
+    let Delegated::Child(child) = call.delegate(Delegation::external("oracle", "Do.")).unwrap() else {
+        panic!()
+    };
     let Work::Ask(request) = take(&session, |work| matches!(work, Work::Ask(_))) else { panic!() };
     let asked = request.bind(bound()).unwrap();
-    let receipt = session.artifacts().put(NewArtifact::new("result", "y".repeat(200)).media_type("text/plain")).unwrap();
+    let receipt = session
+        .artifacts()
+        .put(NewArtifact::new("result", "y".repeat(200)).media_type("text/plain"))
+        .unwrap();
     let parts = sessionlog::projections::artifact::stored(receipt.clone()).to_vec();
-    let settled = sessionlog::codec::event::NodeSettled { status: NodeStatus::Completed, reason: None, parts };
+    let settled =
+        sessionlog::codec::event::NodeSettled { status: NodeStatus::Completed, reason: None, parts };
     let event = sessionlog::codec::event::NewEvent::now(child, settled);
     session.append_batch(vec![event], sessionlog::Durability::Sync).unwrap();
     drop(asked);
@@ -466,14 +496,23 @@ fn a_fork_into_another_workspace_takes_its_artifacts_along() {
     storage.take_calls();
     let fork = session.fork(ForkPoint::At(at), options).unwrap();
     let calls = storage.take_calls();
-    assert!(calls.iter().any(|call| call.kind() == CallKind::HardLink && call.path().to_string_lossy().contains("artifacts")));
+    assert!(
+        calls
+            .iter()
+            .any(|call| call.kind() == CallKind::HardLink
+                && call.path().to_string_lossy().contains("artifacts"))
+    );
     shelf::delete(&storage, session.id());
-    session.artifacts().gc(&sessionlog::GcOptions { grace: std::time::Duration::ZERO, ..Default::default() }).unwrap();
+    session
+        .artifacts()
+        .gc(&sessionlog::GcOptions { grace: std::time::Duration::ZERO, ..Default::default() })
+        .unwrap();
     let there = fork.artifacts();
     assert_eq!(there.read().inspect(&derived.digest).unwrap().parents, [parent.digest]);
     assert_eq!(there.read().inspect(&parent.digest).unwrap().len, 300);
     assert_eq!(there.read().list().unwrap().len(), 2, "what came later is not the fork's");
-    let report = there.gc(&sessionlog::GcOptions { grace: std::time::Duration::ZERO, ..Default::default() }).unwrap();
+    let report =
+        there.gc(&sessionlog::GcOptions { grace: std::time::Duration::ZERO, ..Default::default() }).unwrap();
     assert_eq!(report.dropped, []);
 }
 

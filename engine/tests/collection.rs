@@ -14,22 +14,23 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sessionlog::artifacts::{ArchiveRoots, GcRun, KeptFor, Tally};
+use sessionlog::codec::RawBytes;
 use sessionlog::codec::event::*;
 use sessionlog::codec::ids::*;
-use sessionlog::codec::RawBytes;
 use sessionlog::codec::record::Envelope;
 use sessionlog::log::{Batch, LogDir, LogOptions, LogWriter, NewRecord};
 use sessionlog::projections::artifact::stored;
 use sessionlog::storage::{
-    Access, CallKind, CrashMode, DirEntry, Fault, FaultError, Lock, LockError, Locked, Repeat, SimStorage, Storage, StorageFile,
+    Access, CallKind, CrashMode, DirEntry, Fault, FaultError, Lock, LockError, Locked, Repeat, SimStorage,
+    Storage, StorageFile,
 };
 use sessionlog::{
-    Artifacts, CallResult, Durability, ErrorKind, GcOptions, GcReport, Message, NewArtifact, NewSession, Session,
-    Store,
+    Artifacts, CallResult, Durability, ErrorKind, GcOptions, GcReport, Message, NewArtifact, NewSession,
+    Session, Store,
 };
 use shelf::{
-    HOUR, Hand, blob_path, check_named, delete, files, named, new_session, run_call, store_on, there, try_store_on,
-    workspace,
+    HOUR, Hand, blob_path, check_named, delete, files, named, new_session, run_call, store_on, there,
+    try_store_on, workspace,
 };
 
 const NO_GRACE: GcOptions =
@@ -89,11 +90,8 @@ fn each_reason_to_stay_is_enough_and_is_counted() {
     let session = new_session(&store);
     let artifacts = session.artifacts();
     let names = ["message", "child", "slot", "host", "archived", "leased", "base", "derived", "nobody's"];
-    let digests: BTreeMap<&str, ArtifactReceipt> = names
-        .iter()
-        .filter(|name| **name != "derived")
-        .map(|name| (*name, put(&artifacts, name)))
-        .collect();
+    let digests: BTreeMap<&str, ArtifactReceipt> =
+        names.iter().filter(|name| **name != "derived").map(|name| (*name, put(&artifacts, name))).collect();
     let of = |name: &str| digests[name].clone();
     let derived = NewArtifact::new("derived", "derived").parent(of("base").digest);
     let derived = artifacts.put(derived).unwrap();
@@ -122,7 +120,11 @@ fn each_reason_to_stay_is_enough_and_is_counted() {
     let parts = stored(of("child")).to_vec();
     record(&session, child, NodeSettled { status: NodeStatus::Completed, reason: None, parts });
     let request = RawBytes(format!("{{\"evidence\":[\"{}\"]}}", of("slot").digest).into_bytes());
-    record(&session, NodeId::ROOT, LearnSlotPending { segment_id: "s".into(), slot: 0, key: "k".into(), request });
+    record(
+        &session,
+        NodeId::ROOT,
+        LearnSlotPending { segment_id: "s".into(), slot: 0, key: "k".into(), request },
+    );
     let text = format!("the report is {} here", of("host").digest);
     session.append(Message::user(text)).unwrap();
     let gone = new_session(&store);
@@ -149,7 +151,10 @@ fn each_reason_to_stay_is_enough_and_is_counted() {
     let report = artifacts.gc(&GcOptions::default()).unwrap();
     assert_eq!(kept(&report), expected);
     assert_eq!(report.dropped.iter().map(|it| it.digest).collect::<Vec<_>>(), [of("nobody's").digest]);
-    assert_eq!((&report.dropped, report.before, report.after), (&preview.dropped, preview.before, preview.after));
+    assert_eq!(
+        (&report.dropped, report.before, report.after),
+        (&preview.dropped, preview.before, preview.after)
+    );
     assert_eq!(report.before.bytes - report.after.bytes, "nobody's".len() as u64);
     assert!(!there(&storage).contains(&of("nobody's").digest));
 
@@ -203,7 +208,11 @@ fn a_log_that_cant_be_read_whole_lets_nothing_go() {
     let id = session.id();
     session.close().unwrap();
     let artifacts = store.artifacts(&workspace());
-    let log = storage.files().into_iter().find(|path| path.to_string_lossy().contains(&format!("{id}/log/0"))).unwrap();
+    let log = storage
+        .files()
+        .into_iter()
+        .find(|path| path.to_string_lossy().contains(&format!("{id}/log/0")))
+        .unwrap();
     storage.corrupt(&log, |bytes| bytes[400] ^= 0x10).unwrap();
     for options in [GcOptions::default(), GcOptions { run: GcRun::DryRun, ..GcOptions::default() }] {
         let error = artifacts.gc(&options).unwrap_err();
@@ -221,13 +230,15 @@ fn a_log_that_cant_be_read_whole_lets_nothing_go() {
 
     // The workspace's own log holds the leases.
     let (storage, store, session) = prepare();
-    let log = storage.files().into_iter().find(|path| path.to_string_lossy().contains("/workspace/log/0")).unwrap();
+    let log =
+        storage.files().into_iter().find(|path| path.to_string_lossy().contains("/workspace/log/0")).unwrap();
     for number in 0..20 {
         put(&session.artifacts(), &format!("another {number}"));
     }
     storage.corrupt(&log, |bytes| bytes[300] ^= 0x10).unwrap();
     drop(store);
-    let error = store_on(&storage, &Hand::new()).artifacts(&workspace()).gc(&GcOptions::default()).unwrap_err();
+    let error =
+        store_on(&storage, &Hand::new()).artifacts(&workspace()).gc(&GcOptions::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert_eq!(there(&storage).len(), 21);
 }
@@ -335,7 +346,8 @@ impl std::fmt::Debug for Interrupted {
 impl Interrupted {
     fn call(&self, path: &Path) -> &SimStorage {
         let is_due = path.to_string_lossy().contains(self.at.0)
-            && self.at.1.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) == Ok(1);
+            && self.at.1.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+                == Ok(1);
         if is_due {
             let happens = self.happens.lock().unwrap().take();
             happens.unwrap()();
@@ -368,6 +380,9 @@ impl Storage for Interrupted {
     }
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.call(path).remove_file(path)
+    }
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.call(dir).remove_dir(dir)
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.inner.sync_dir(dir)?;
@@ -451,7 +466,9 @@ fn a_collection_waits_for_who_is_about_to_name_something() {
     let happens = move || {
         let tried = |disk: &SimStorage| {
             let calls = disk.calls().into_iter();
-            calls.filter(|call| call.kind() == CallKind::Lock && call.path().ends_with("artifacts/lock")).count()
+            calls
+                .filter(|call| call.kind() == CallKind::Lock && call.path().ends_with("artifacts/lock"))
+                .count()
         };
         let before = tried(&disk);
         let store = store_on(&disk, &hand);
@@ -476,7 +493,7 @@ fn work_and_collections_side_by_side_lose_nothing() {
     let path = dir.path();
     let open = || Store::open_with(path.join("home"), shelf::options()).unwrap();
     let over = AtomicBool::new(false);
-    let (dropped, hash) = (std::sync::Mutex::new(0), {
+    let (dropped, hash) = (Mutex::new(0), {
         let session = open().create(path, NewSession::new("first")).unwrap();
         session.place().workspace.clone()
     });
@@ -582,7 +599,10 @@ struct Oracle {
     maybe_leased: BTreeMap<Digest, i64>,
 }
 
-fn closure(from: impl IntoIterator<Item = Digest>, parents: &BTreeMap<Digest, BTreeSet<Digest>>) -> BTreeSet<Digest> {
+fn closure(
+    from: impl IntoIterator<Item = Digest>,
+    parents: &BTreeMap<Digest, BTreeSet<Digest>>,
+) -> BTreeSet<Digest> {
     let mut found = BTreeSet::new();
     let mut todo: Vec<_> = from.into_iter().collect();
     while let Some(digest) = todo.pop() {
@@ -619,7 +639,9 @@ impl World {
         };
         match step {
             Step::Put(it, from) => {
-                let new = from.iter().fold(NewArtifact::new("text", content(*it)), |new, from| new.parent(digest(*from)));
+                let new = from
+                    .iter()
+                    .fold(NewArtifact::new("text", content(*it)), |new, from| new.parent(digest(*from)));
                 artifacts.put(new).map(|_| true).or_else(refused)
             }
             Step::Result(who, it) => {
@@ -628,7 +650,12 @@ impl World {
             }
             Step::Mention(who, it) => {
                 let Some(session) = session(who) else { return Ok(false) };
-                let receipt = ArtifactReceipt { digest: digest(*it), len: content(*it).len() as u64, media_type: None, preview: String::new() };
+                let receipt = ArtifactReceipt {
+                    digest: digest(*it),
+                    len: content(*it).len() as u64,
+                    media_type: None,
+                    preview: String::new(),
+                };
                 session.append(Message::user("See.").part(file(receipt))).map(|_| true).or_else(refused)
             }
             Step::Lease(it, minutes) => {
@@ -719,7 +746,8 @@ impl World {
                 named_now.extend(named(&session).into_iter().map(|receipt| receipt.digest));
             }
         }
-        let leased = self.oracle.leases.iter().filter(|(lease, _)| lease.until.0 > now).map(|(_, digest)| *digest);
+        let leased =
+            self.oracle.leases.iter().filter(|(lease, _)| lease.until.0 > now).map(|(_, digest)| *digest);
         let mut sure: BTreeSet<_> = named_now.iter().copied().chain(leased).collect();
         let mut maybe = sure.clone();
         for (digest, (surely, at_most)) in &self.oracle.touched {
@@ -731,7 +759,9 @@ impl World {
                 maybe.insert(*digest);
             }
         }
-        maybe.extend(self.oracle.maybe_leased.iter().filter(|(_, until)| **until > now).map(|(digest, _)| *digest));
+        maybe.extend(
+            self.oracle.maybe_leased.iter().filter(|(_, until)| **until > now).map(|(digest, _)| *digest),
+        );
         (closure(sure, &self.oracle.parents), closure(maybe, &self.oracle.maybe_parents))
     }
 

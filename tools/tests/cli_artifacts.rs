@@ -54,11 +54,15 @@ fn an_artifact_is_found_by_its_session_and_by_its_first_digits() {
     let two = home.run(&["artifact", "slice", &digest[..4], "--lines", "7-8"]).exits(0);
     assert_eq!(two.out, "row 7 \u{1b}[31m{}\nrow 8 \u{1b}[31m{}\n", "a pipe is given what is there");
     assert!(two.err.contains("--lines 9- goes on"), "{}", two.err);
-    let bytes = home.run(&["artifact", "slice", &digest, "--offset", "4", "--len", "3", "--json"]).exits(0).json();
+    let bytes =
+        home.run(&["artifact", "slice", &digest, "--offset", "4", "--len", "3", "--json"]).exits(0).json();
     assert_eq!((bytes["content"].as_str(), bytes["next_offset"].as_u64()), (Some("1 \u{1b}"), Some(7)));
     let found = home.run(&["artifact", "grep", &digest, "^row 49+ ", "--json"]).exits(0).json();
     assert_eq!((found["total"].as_u64(), found["lines"][1]["number"].as_u64()), (Some(3), Some(499)));
-    assert_eq!(home.run(&["artifact", "grep", &digest, "^row 4999 "]).exits(0).out, "4999:row 4999 \u{1b}[31m{}\n");
+    assert_eq!(
+        home.run(&["artifact", "grep", &digest, "^row 4999 "]).exits(0).out,
+        "4999:row 4999 \u{1b}[31m{}\n"
+    );
     assert_eq!(snapshot(&home.path()), before, "reading changes nothing");
     for wrong in [
         vec!["artifact", "show", "dead"],
@@ -88,12 +92,19 @@ fn a_hurt_or_missing_artifact_is_told_and_nothing_of_it_is_printed() {
     let hurt = home.run(&["artifact", "slice", &digest]).exits(3);
     assert_eq!(hurt.out, "");
     assert!(hurt.err.contains("artifact.damaged") && hurt.err.contains(&digest), "{}", hurt.err);
-    assert_eq!(home.run(&["artifact", "ls", &session, "--json"]).exits(3).json()["artifacts"][0]["state"], "hurt");
+    assert_eq!(
+        home.run(&["artifact", "ls", &session, "--json"]).exits(3).json()["artifacts"][0]["state"],
+        "hurt"
+    );
     let verified = home.run(&["verify", &session, "--json"]).exits(3).json();
     assert_eq!(verified["sessions"][0]["findings"][0]["code"], "artifact.damaged");
     fs::remove_file(&path).unwrap();
     let verified = home.run(&["verify", &session]).exits(3);
-    assert!(verified.out.contains("artifact.missing") && verified.out.contains("the session goes on"), "{}", verified.out);
+    assert!(
+        verified.out.contains("artifact.missing") && verified.out.contains("the session goes on"),
+        "{}",
+        verified.out
+    );
     let doctor = home.run(&["doctor"]).exits(3);
     assert!(doctor.out.contains("session.artifacts"), "{}", doctor.out);
     assert!(!doctor.out.contains("session.damaged"), "{}", doctor.out);
@@ -123,7 +134,17 @@ fn what_nothing_names_is_collected_after_a_preview() {
     fs::write(&file, r#"{"a": [1, {"b": "two"}]}"#).unwrap();
     let (file, workspace) = (file.display().to_string(), home.workspace().display().to_string());
     let before = snapshot(&home.path());
-    let args = ["artifact", "put", &file, "--workspace", &workspace, "--kind", "report", "--type", "application/json"];
+    let args = [
+        "artifact",
+        "put",
+        &file,
+        "--workspace",
+        &workspace,
+        "--kind",
+        "report",
+        "--type",
+        "application/json",
+    ];
     let previewed = home.run(&[&args[..], &["--dry-run"]].concat()).exits(0).out;
     assert_eq!(snapshot(&home.path()), before);
     let put = home.run(&args).exits(0).out;
@@ -131,7 +152,10 @@ fn what_nothing_names_is_collected_after_a_preview() {
     let put = put.trim();
     assert_eq!(home.run(&["artifact", "get", put, "/a/1/b"]).exits(0).out, "\"two\"\n");
     let shown = home.run(&["artifact", "show", put, "--json"]).exits(0).json();
-    assert_eq!((shown["kind"].as_str(), shown["media_type"].as_str()), (Some("report"), Some("application/json")));
+    assert_eq!(
+        (shown["kind"].as_str(), shown["media_type"].as_str()),
+        (Some("report"), Some("application/json"))
+    );
 
     let young = home.run(&["gc", "--json"]).exits(0).json();
     assert_eq!(young["workspaces"][0]["kept"]["grace"]["count"], 1);
@@ -140,7 +164,11 @@ fn what_nothing_names_is_collected_after_a_preview() {
     assert_eq!(snapshot(&home.path()), before, "a preview changes nothing");
     assert_eq!(preview["workspaces"][0]["dropped"][0]["digest"], put);
     let done = home.run(&["gc", "--grace", "0", "--workspace", &workspace]).exits(0);
-    assert!(done.out.contains(&format!("gone: {put}")) && done.out.contains("named by a session"), "{}", done.out);
+    assert!(
+        done.out.contains(&format!("gone: {put}")) && done.out.contains("named by a session"),
+        "{}",
+        done.out
+    );
     home.run(&["artifact", "show", put]).exits(4);
     home.run(&["artifact", "show", &digest]).exits(0);
     assert!(blob(&home, &session, &digest).is_file());

@@ -15,8 +15,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cli_support::trees::{PLAIN, crashed, growing};
-use cli_support::{Home, logdump, snapshot};
-use sessionlog::{Message, NewSession};
+use cli_support::{Home, delegate, logdump, segment, snapshot};
+use sessionlog::codec::event::{Effect, TitleOrigin, TurnOutcome};
+use sessionlog::{CallResult, Message, NewArtifact, NewSession};
 
 const SECRET: &str = "xyzzy-plugh";
 
@@ -98,6 +99,88 @@ fn what_is_forgotten_is_nowhere_under_the_home() {
     fs::remove_file(home.path().join("seed-of-the-other.jsonl")).unwrap();
     home.run(&["doctor"]).exits(0);
     home.run(&["forget", &id]).exits(4);
+}
+
+/// The word is planted everywhere it can get to: message, title, delegated conversation, short and long tool results, an artifact
+/// that the host put, views, the index of searches, the catalog, exports that were copied into the home, and quarantine.
+#[test]
+fn a_word_that_was_planted_everywhere_is_found_nowhere() {
+    let home = Home::new();
+    let long = |word: &str| format!("{} {word}\n", "a line of a long result ".repeat(20)).repeat(100);
+    let shared = format!("{} shared by both", "the same long result ".repeat(4_000));
+    let ids = [SECRET, "harmless"].map(|word| {
+        let session = home.store.create(home.workspace(), NewSession::new(format!("about {word}"))).unwrap();
+        let call = |name: &str, result: String| {
+            let asked = session.append(Message::assistant("I look.").call(name, "read", "{}")).unwrap();
+            let running = session.start_call(asked.call(0), Effect::Pure).unwrap();
+            running.finish(CallResult::succeeded(result)).unwrap();
+        };
+        session.prompt(Message::user(format!("Say {word}."))).unwrap();
+        call("short", format!("found {word}"));
+        call("long", long(word));
+        call("shared", shared.clone());
+        session.set_title(format!("The {word} affair"), TitleOrigin::Person).unwrap();
+        let report = NewArtifact::new("report", format!("{word} in a report"));
+        session.artifacts().put(report).unwrap();
+        delegate(&session, word);
+        session.end_turn(TurnOutcome::Completed).unwrap();
+        let id = session.id().to_string();
+        session.close().unwrap();
+        id
+    });
+    let [id, stays] = &ids;
+    // A tail that a crash tore, with the word in it.
+    let quarantine = segment(&home.path(), id).parent().unwrap().with_file_name("quarantine");
+    fs::create_dir(&quarantine).unwrap();
+    fs::write(quarantine.join("00000000000000000001.seg.4096.0.torn"), SECRET).unwrap();
+    let export = home.dir.path().join("a.md");
+    home.run(&["export", id, "--format", "markdown", "--output", export.to_str().unwrap()]).exits(0);
+    fs::copy(&export, home.path().join("a.md")).unwrap();
+    let search = |word: &str| {
+        let found = home.run(&["search", word, "--all-workspaces", "--json"]).exits(0).json();
+        found["hits"].as_array().unwrap().len()
+    };
+    assert!(search("plugh") >= 4 && search("harmless") >= 4);
+    home.run(&["ls"]).exits(0);
+    let all = || {
+        let mut found = Vec::new();
+        files_with(&home.path(), SECRET, &mut found);
+        found.into_iter().map(|path| path.strip_prefix(home.path()).unwrap().display().to_string())
+    };
+    for part in
+        ["/log/", "transcript.jsonl", ".meta.json", "/artifacts/", "/index/memory", "quarantine", "a.md"]
+    {
+        assert!(all().any(|path| path.contains(part)), "{part}: {:?}", all().collect::<Vec<_>>());
+    }
+    home.run(&["forget", id, "--yes"]).exits(0);
+    assert_eq!(all().collect::<Vec<_>>(), [""; 0]);
+    assert_eq!((search("plugh"), search("harmless") >= 4), (0, true));
+    assert_eq!(all().collect::<Vec<_>>(), [""; 0]);
+    // The neighbour has all it had, what it shared among it.
+    home.run(&["verify", stays]).exits(0);
+    let kept = home.run(&["artifact", "ls", stays, "--json"]).exits(0).json();
+    assert_eq!(kept["artifacts"].as_array().unwrap().len(), 2, "{kept}");
+    let digest = blake3::hash(shared.as_bytes()).to_string();
+    let slice = home.run(&["artifact", "slice", &digest, "--json"]).exits(0).json();
+    assert!(slice.to_string().contains("the same long result"), "{slice}");
+    home.run(&["gc", "--grace", "0s"]).exits(0);
+    home.run(&["verify", stays]).exits(0);
+}
+
+/// The same, of a session that was deleted first: its archive is found by searches until it is forgotten.
+#[test]
+fn what_was_deleted_is_found_until_it_is_forgotten() {
+    let home = Home::new();
+    let [id, _] = two(&home);
+    home.run(&["delete", &id, "--yes"]).exits(0);
+    let found = home.run(&["search", "plugh", "--all-workspaces", "--json"]).exits(0).json();
+    assert_eq!(found["hits"].as_array().unwrap().len(), 3, "{found}");
+    home.run(&["forget", &id, "--yes"]).exits(0);
+    let found = home.run(&["search", "plugh", "--all-workspaces", "--json"]).exits(0).json();
+    assert!(found["hits"].as_array().unwrap().is_empty(), "{found}");
+    let mut left = Vec::new();
+    files_with(&home.path(), SECRET, &mut left);
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

@@ -70,7 +70,10 @@ pub(super) struct Listing {
 impl Listing {
     pub(super) fn total(&self) -> Tally {
         let mut total = Tally::default();
-        self.blobs.values().chain(self.unfinished.iter().map(|(_, blob)| blob)).for_each(|blob| total.add(blob.len));
+        self.blobs
+            .values()
+            .chain(self.unfinished.iter().map(|(_, blob)| blob))
+            .for_each(|blob| total.add(blob.len));
         total
     }
 }

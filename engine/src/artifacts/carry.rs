@@ -65,7 +65,8 @@ pub(crate) fn carry(
             tracing::warn!(session = %to.id, %digest, "the artifact is missing where the session was forked from");
         }
     }
-    let said: Vec<Event> = named.union(&ancestors).filter_map(|digest| said_of(&facts, *digest, to)).collect();
+    let said: Vec<Event> =
+        named.union(&ancestors).filter_map(|digest| said_of(&facts, *digest, to)).collect();
     if !said.is_empty() {
         target.with_facts(|log, facts| log.transact(facts, |_| Ok((said, ()))))?;
     }

@@ -117,8 +117,7 @@ impl Tally {
     }
 
     fn without(self, other: Self) -> Self {
-        let (count, bytes) =
-            (self.count.saturating_sub(other.count), self.bytes.saturating_sub(other.bytes));
+        let (count, bytes) = (self.count.saturating_sub(other.count), self.bytes.saturating_sub(other.bytes));
         Self { count, bytes }
     }
 }
@@ -203,7 +202,6 @@ impl Artifacts {
     ///
     /// # Errors
     /// As [`gc`](Self::gc).
-    #[cfg_attr(not(test), allow(dead_code, reason = "for `forget`, which is on its way"))]
     pub(crate) fn drop_unreferenced(&self, candidates: &BTreeSet<Digest>) -> Result<Vec<ArtifactEntry>> {
         if self.blobs().is_absent()? {
             return Ok(Vec::new());
@@ -247,14 +245,16 @@ impl Artifacts {
         now: Timestamp,
     ) -> Result<(Marks, BTreeSet<SessionId>)> {
         // One that is missing still stands for what it was derived from.
-        let wanted: BTreeSet<Digest> =
-            listing.blobs.keys().chain(facts.described.keys()).copied().collect();
+        let wanted: BTreeSet<Digest> = listing.blobs.keys().chain(facts.described.keys()).copied().collect();
         let finder = Finder::of(&wanted);
         let (home, mut marks, mut read) = (&self.store.home, Marks::default(), BTreeSet::new());
         loop {
             // A session may be forked while it is read, and deleted then.
-            let new: Vec<SessionPlace> =
-                home.sessions_of(&self.workspace)?.into_iter().filter(|place| !read.contains(&place.id)).collect();
+            let new: Vec<SessionPlace> = home
+                .sessions_of(&self.workspace)?
+                .into_iter()
+                .filter(|place| !read.contains(&place.id))
+                .collect();
             if new.is_empty() {
                 break;
             }

@@ -83,7 +83,12 @@ impl Marks {
     ///
     /// # Errors
     /// `Corrupt` or `Unsupported` if a part of it can't be read, which might name anything.
-    pub(super) fn read(&mut self, dir: LogDir, finder: &Finder<'_>, reason: &dyn Fn(KindNo) -> KeptFor) -> Result<()> {
+    pub(super) fn read(
+        &mut self,
+        dir: LogDir,
+        finder: &Finder<'_>,
+        reason: &dyn Fn(KindNo) -> KeptFor,
+    ) -> Result<()> {
         let path = dir.segments.clone();
         let mut wrong = None;
         let read = LogReader::new(dir).read(Position(1), &mut |item| {
@@ -140,7 +145,10 @@ fn check(record: &Record<'_>) -> std::result::Result<(), (ErrorKind, Position, S
     match logged(record) {
         Ok(event) => match event.event {
             Event::Unknown(unknown) if unknown.schema != UNREADABLE => {
-                let what = format!("an event of a newer version (kind {}, version {})", unknown.kind, unknown.schema);
+                let what = format!(
+                    "an event of a newer version (kind {}, version {})",
+                    unknown.kind, unknown.schema
+                );
                 Err((ErrorKind::Unsupported, record.position, what))
             }
             _ => Ok(()),

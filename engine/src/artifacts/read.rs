@@ -123,7 +123,8 @@ impl ArtifactReader {
         let shown: String = prefix.chars().take(70).flat_map(char::escape_debug).collect();
         let is_prefix = (PREFIX_LEN_MIN..64).contains(&prefix.len());
         if !is_prefix || !prefix.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            let message = format!("`{shown}` is no digest: 64 hexadecimal digits, or the first of them (4 or more)");
+            let message =
+                format!("`{shown}` is no digest: 64 hexadecimal digits, or the first of them (4 or more)");
             return Err(Error::invalid("artifact.digest", message));
         }
         match &*self.blobs.find(&prefix)? {
@@ -193,8 +194,9 @@ impl ArtifactReader {
     /// `Invalid` if more are asked for; else as [`inspect`](Self::inspect).
     pub fn slice(&self, digest: &Digest, offset: u64, len: u64) -> Result<ArtifactSlice> {
         if len > SLICE_LEN_MAX {
-            let message =
-                format!("{len} bytes were asked for, and a slice has at most {SLICE_LEN_MAX}: ask for several");
+            let message = format!(
+                "{len} bytes were asked for, and a slice has at most {SLICE_LEN_MAX}: ask for several"
+            );
             return Err(Error::invalid("artifact.slice", message));
         }
         let (mut at, end) = (0_u64, offset.saturating_add(len));

@@ -39,7 +39,8 @@ impl ArtifactReader {
             let message = format!("the pattern has {} bytes, {PATTERN_LEN_MAX} are allowed", pattern.len());
             return Err(Error::invalid("artifact.pattern", message));
         }
-        let built = RegexBuilder::new(pattern).size_limit(PATTERN_SIZE_MAX).dfa_size_limit(PATTERN_SIZE_MAX).build();
+        let built =
+            RegexBuilder::new(pattern).size_limit(PATTERN_SIZE_MAX).dfa_size_limit(PATTERN_SIZE_MAX).build();
         let regex = built.map_err(|error| {
             let message = "the pattern is no regular expression that can be searched for";
             Error::with_source(ErrorKind::Invalid, "artifact.pattern", message, error)
@@ -116,7 +117,10 @@ fn steps(pointer: &str) -> Result<Vec<String>> {
     Ok(steps)
 }
 
-fn child<'a>(value: &'a RawValue, step: &str) -> std::result::Result<Option<&'a RawValue>, serde_json::Error> {
+fn child<'a>(
+    value: &'a RawValue,
+    step: &str,
+) -> std::result::Result<Option<&'a RawValue>, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_str(value.get());
     match value.get().as_bytes().first() {
         Some(b'{') => json.deserialize_map(Child { step }),
@@ -173,7 +177,10 @@ struct IsStep<'s>(&'s str);
 impl<'de> DeserializeSeed<'de> for IsStep<'_> {
     type Value = bool;
 
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> std::result::Result<bool, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> std::result::Result<bool, D::Error> {
         deserializer.deserialize_str(self)
     }
 }

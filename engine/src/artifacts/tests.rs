@@ -34,7 +34,8 @@ fn what_a_forgotten_session_alone_named_goes_at_once() {
     let [own, shared, base] = ["own", "shared", "base"].map(|content| put(&gone.artifacts(), content));
     let parent = NewArtifact::new("text", "derived").parent(base);
     let derived = gone.artifacts().put(parent).unwrap().digest;
-    let [leased, elsewhere, others] = ["leased", "elsewhere", "others"].map(|content| put(&gone.artifacts(), content));
+    let [leased, elsewhere, others] =
+        ["leased", "elsewhere", "others"].map(|content| put(&gone.artifacts(), content));
     // Another session put the same, and has not come to naming it; and a host did, in no session's name.
     put(&session.artifacts(), "others");
     put(&store.artifacts(&session.place().workspace), "elsewhere");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sessionlog_codec::event::NewEvent;
-use sessionlog_codec::ids::{Digest, LogId, NodeId, Position, Timestamp};
+use sessionlog_codec::ids::{LogId, NodeId, Position, Timestamp};
 use sessionlog_projections::memory::{ArchiveStep, MemoryRecord, archived_of};
 use uuid::Uuid;
 
@@ -127,18 +127,4 @@ impl Frame {
         // Nothing of it counts before all of it is there: closing the writer syncs it.
         writer.append(batch_of(&records, now)?, Durability::Buffered).map(drop)
     }
-}
-
-/// The artifacts that a session's records name, and those of its archive. What is not there names none.
-///
-/// # Errors
-/// `Io` if one of them can't be read.
-pub(crate) fn named_artifacts(home: &Home, place: &SessionPlace) -> Result<BTreeSet<Digest>> {
-    let mut named = BTreeSet::new();
-    for origin in [Origin::Session, Origin::Archive] {
-        let source = Source::of(home, &place.workspace, place.id, origin);
-        let entries = scan::entries(&source, &BTreeSet::new(), &[])?;
-        named.extend(entries.into_iter().flat_map(|entry| entry.record.artifacts));
-    }
-    Ok(named)
 }

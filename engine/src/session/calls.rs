@@ -90,7 +90,8 @@ impl Session {
         result: CallResult,
     ) -> Result<Receipt> {
         let mut result = result;
-        let captured = self.capture(std::mem::take(&mut result.parts), result.artifact.take(), Destination::Call);
+        let captured =
+            self.capture(std::mem::take(&mut result.parts), result.artifact.take(), Destination::Call);
         captured.record(|recorded| {
             let event = result.event(call, call_id.clone(), recorded);
             self.append_batch(vec![NewEvent::now(node, event)], self.store.options.durability)

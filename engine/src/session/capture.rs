@@ -166,8 +166,11 @@ impl Session {
         &self,
         messages: impl IntoIterator<Item = &'m MessageAppended>,
     ) -> Result<Option<Held>> {
-        let named: Vec<_> =
-            messages.into_iter().flat_map(|body| receipts(&body.parts)).map(|receipt| receipt.digest).collect();
+        let named: Vec<_> = messages
+            .into_iter()
+            .flat_map(|body| receipts(&body.parts))
+            .map(|receipt| receipt.digest)
+            .collect();
         if named.is_empty() {
             return Ok(None);
         }

@@ -12,6 +12,7 @@ use sessionlog_projections::views::{Dialect, Pieces, Rendered, TranscriptRendere
 
 use super::shared_log::SharedLog;
 use super::{Home, SessionPlace, StoreInner};
+use crate::artifacts::Artifacts;
 use crate::error::Result;
 use crate::session::{EventItem, SessionReader};
 use crate::storage::{Access, DirEntry, EntryKind};
@@ -26,16 +27,16 @@ pub(super) fn keep_archive(store: &Arc<StoreInner>, place: &SessionPlace) -> Res
     crate::memory::write_archive(&store.home, place, store.clock.now())
 }
 
-/// The artifacts that a session's records name, and those of its archive.
+/// The artifacts that a session's records name, those of its archive, and those that it put.
 pub(super) fn artifacts_of(home: &Home, place: &SessionPlace) -> Result<Vec<Digest>> {
-    Ok(crate::memory::named_artifacts(home, place)?.into_iter().collect())
+    Ok(crate::artifacts::artifacts_of(home, place)?.into_iter().collect())
 }
 
 /// Removes what outlived a session, but for its archive.
 pub(super) fn forget(
     store: &Arc<StoreInner>,
     place: &SessionPlace,
-    _artifacts: &[Digest],
+    artifacts: &[Digest],
     exports: &[PathBuf],
 ) -> Result<()> {
     let home = &store.home;
@@ -59,7 +60,10 @@ pub(super) fn forget(
         }
     }
     crate::memory::remove_unfinished_archive(home, place)?;
-    crate::memory::discard_index(home, &place.workspace)
+    crate::memory::discard_index(home, &place.workspace)?;
+    // Last, since a log of another session that can't be read keeps them: it might name any of them.
+    let artifacts = artifacts.iter().copied().collect();
+    Artifacts::new(store, &place.workspace, None).drop_unreferenced(&artifacts).map(drop)
 }
 
 /// Files that are under the home and not of it, and that are a session's: they name it in their path or text, or begin as a

@@ -15,8 +15,8 @@ use sessionlog::session::EventItem;
 use sessionlog::storage::SimStorage;
 use sessionlog::store::{WorkspaceHash, canonical};
 use sessionlog::{
-    ArtifactPolicy, CallResult, Clock, LogOptions, Message, NewSession, Session, SessionReader, Store, StoreOptions,
-    ViewPolicy,
+    ArtifactPolicy, CallResult, Clock, LogOptions, Message, NewSession, Session, SessionReader, Store,
+    StoreOptions, ViewPolicy,
 };
 
 pub(crate) const HOUR: i64 = 3_600_000_000;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use sessionlog::artifacts::{
-    ARTIFACT_LEN_MAX, ArtifactLine, ArtifactLines, ArtifactMatches, ArtifactSlice, NamedArtifact, Shown, SliceContent,
+    ARTIFACT_LEN_MAX, ArtifactLine, ArtifactLines, ArtifactMatches, ArtifactSlice, NamedArtifact, Shown,
+    SliceContent,
 };
 use sessionlog::codec::ids::Digest;
 use sessionlog::store::WorkspaceHash;
@@ -112,7 +113,8 @@ fn of_session(store: &StoreReader, id: &str, context: &Context) -> Result<Exit, 
     let exit = if states.iter().all(|state| *state == "whole") { Exit::Clean } else { Exit::Lost };
     match context.format() {
         Format::Json => {
-            let artifacts: Vec<Value> = named.iter().zip(&states).map(|(it, state)| named_json(it, state)).collect();
+            let artifacts: Vec<Value> =
+                named.iter().zip(&states).map(|(it, state)| named_json(it, state)).collect();
             context.json(&json!({
                 "schema_version": SCHEMA_VERSION, "session": selected.row.root.to_string(), "artifacts": artifacts,
             }))?;
@@ -256,7 +258,9 @@ fn slice(slice: &ArtifactSlice, digest: &Digest, context: &Context) -> Result<Ex
         (Format::Json, content) => {
             let (encoding, content) = match content {
                 SliceContent::Text(text) => ("utf-8", text.clone()),
-                SliceContent::Bytes(bytes) => ("hex", bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+                SliceContent::Bytes(bytes) => {
+                    ("hex", bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+                }
             };
             context.json(&json!({
                 "schema_version": SCHEMA_VERSION,
@@ -276,7 +280,12 @@ fn slice(slice: &ArtifactSlice, digest: &Digest, context: &Context) -> Result<Ex
             };
             write(context, bytes)?;
             if more {
-                context.note(&format!("{} of {} bytes; --offset {} goes on", bytes.len(), slice.len, slice.range.end));
+                context.note(&format!(
+                    "{} of {} bytes; --offset {} goes on",
+                    bytes.len(),
+                    slice.len,
+                    slice.range.end
+                ));
             }
         }
     }
@@ -308,7 +317,10 @@ fn lines_of(lines: &ArtifactLines, digest: &Digest, context: &Context) -> Result
             }
             cut_note(&lines.lines, context);
             if let Some(next) = lines.next {
-                context.note(&format!("{}; --lines {next}- goes on", count(lines.total, "line", "lines in all")));
+                context.note(&format!(
+                    "{}; --lines {next}- goes on",
+                    count(lines.total, "line", "lines in all")
+                ));
             }
         }
     }
@@ -369,7 +381,9 @@ fn get(value: &str, digest: &Digest, pointer: &str, context: &Context) -> Result
 }
 
 fn put(args: &ArtifactArgs, workspaces: &[WorkspaceHash], context: &Context) -> Result<Exit, Failure> {
-    let ArtifactAction::Put { file, kind, media_type, dry_run } = &args.action else { return Ok(Exit::Clean) };
+    let ArtifactAction::Put { file, kind, media_type, dry_run } = &args.action else {
+        return Ok(Exit::Clean);
+    };
     let [workspace] = workspaces else {
         let message = "several workspaces have sessions here: name the directory with --workspace DIR";
         return Err(Failure::usage("workspace.several", message));

@@ -88,7 +88,8 @@ fn human(context: &Context, workspace: &WorkspaceHash, report: &GcReport, run: G
     if report.before.count == 0 {
         return Ok(());
     }
-    let files = |tally: &Tally| format!("{} ({})", count(tally.count, "artifact", "artifacts"), size(tally.bytes));
+    let files =
+        |tally: &Tally| format!("{} ({})", count(tally.count, "artifact", "artifacts"), size(tally.bytes));
     context.line(&format!("workspace {workspace}: {}", files(&report.before)))?;
     for (why, tally) in &report.kept {
         context.line(&format!("  stays: {}, {}", files(tally), reason(*why)))?;
@@ -102,7 +103,10 @@ fn human(context: &Context, workspace: &WorkspaceHash, report: &GcReport, run: G
     }
     if report.unfinished.count > 0 {
         let left = count(report.unfinished.count, "file", "files");
-        context.line(&format!("  {goes}: {left} that a crash left half written ({})", size(report.unfinished.bytes)))?;
+        context.line(&format!(
+            "  {goes}: {left} that a crash left half written ({})",
+            size(report.unfinished.bytes)
+        ))?;
     }
     let then = if run == GcRun::DryRun { "would be left" } else { "left" };
     context.line(&format!("  {then}: {}", files(&report.after)))

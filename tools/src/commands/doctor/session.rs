@@ -178,8 +178,7 @@ impl Look<'_> {
         let of_log = || verified.all().filter(|finding| !finding.code.starts_with("artifact."));
         let worst = of_log().map(|finding| finding.severity).max().unwrap_or(Severity::Note);
         let at = |severity: Severity| of_log().find(|finding| finding.severity == severity);
-        let newer =
-            verified.unknown_events > 0 || of_log().any(|finding| finding.code.ends_with(".newer"));
+        let newer = verified.unknown_events > 0 || of_log().any(|finding| finding.code.ends_with(".newer"));
         if let (Severity::Lost, Some(first)) = (worst, at(Severity::Lost)) {
             let number = of_log().filter(|finding| finding.severity == Severity::Lost).count();
             let number = count(u64::try_from(number).unwrap_or(u64::MAX), "finding", "findings");
@@ -230,7 +229,8 @@ impl Look<'_> {
     fn artifacts(&self, verified: &SessionVerification, findings: &mut Findings) {
         let mut lost = verified.all().filter(|finding| finding.code.starts_with("artifact."));
         let Some(first) = lost.next() else { return };
-        let number = count(u64::try_from(lost.count()).unwrap_or(u64::MAX).saturating_add(1), "artifact", "artifacts");
+        let number =
+            count(u64::try_from(lost.count()).unwrap_or(u64::MAX).saturating_add(1), "artifact", "artifacts");
         findings.add(
             if first.severity == Severity::Lost { Exit::Lost } else { Exit::Warnings },
             "session.artifacts",
