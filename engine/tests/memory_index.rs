@@ -258,8 +258,27 @@ fn the_archive_of_a_deleted_session_is_found_and_of_a_forgotten_one_nothing() {
 }
 
 #[test]
+fn a_session_that_is_there_and_archived_is_found_once() {
+    let workspace = indexed();
+    let session = workspace.session("xyzzy");
+    let (id, dir) = (session.id(), workspace.in_workspace("sessions").join(session.id().to_string()));
+    talk(&session, &["xyzzy again"]);
+    session.close().unwrap();
+    let copy = copy_of(&dir.join("log"));
+    workspace.store.delete(id).unwrap();
+    assert_eq!(workspace.find("xyzzy").len(), 2);
+    // As a crash leaves it before the deletion is decided.
+    fs::create_dir_all(dir.join("log")).unwrap();
+    restore(&dir.join("log"), &copy);
+    assert_eq!(workspace.find("xyzzy").len(), 2);
+    assert_eq!(workspace.find("needle").len(), 4);
+}
+
+#[test]
 fn many_may_search_and_index_at_once() {
-    let workspace = Workspace::new();
+    let workspace = indexed();
+    // While it is held open, no other file is the same one.
+    let first = fs::File::open(workspace.in_workspace(INDEX)).unwrap();
     let sessions: Vec<Session> = (0..4).map(|nth| workspace.session(&format!("goal {nth}"))).collect();
     let said = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -276,7 +295,7 @@ fn many_may_search_and_index_at_once() {
                 loop {
                     let before = said.load(Ordering::SeqCst);
                     let found = workspace.memory().search(&MemoryQuery::of_text("needle")).unwrap();
-                    assert!(found.total >= before, "{} of {before}", found.total);
+                    assert!(found.total >= before + 4, "{} of {before}", found.total);
                     if before == 100 {
                         break;
                     }
@@ -284,7 +303,13 @@ fn many_may_search_and_index_at_once() {
             });
         }
     });
-    assert_eq!(workspace.search(&MemoryQuery::of_text("needle")).total, 100);
+    assert_eq!(workspace.search(&MemoryQuery::of_text("needle")).total, 104);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let last = fs::metadata(workspace.in_workspace(INDEX)).unwrap();
+        assert_eq!(first.metadata().unwrap().ino(), last.ino(), "nobody had to make it anew");
+    }
 }
 
 /// What this binary is run as, when it runs itself.

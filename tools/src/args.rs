@@ -3,6 +3,7 @@
 mod artifacts;
 mod learn;
 mod registry;
+mod memory;
 mod removal;
 mod trees;
 
@@ -20,6 +21,7 @@ pub use learn::{
     LearnSwitchArgs,
 };
 pub use registry::{AttachArgs, HideArgs, MigrateArgs, RootsArgs, RootsCommand, UnhideArgs};
+pub use memory::SearchArgs;
 pub use removal::{ConsentArgs, DeleteArgs, ForgetArgs, RedactArgs};
 pub use trees::{ForkArgs, OutcomeArg, PlanArgs, ResolveArgs, RewindArgs, TreeArgs};
 
@@ -107,6 +109,8 @@ pub enum Command {
     Gc(GcArgs),
     /// Show and decide what is learned from sessions: queues, the library, the switch
     Learn(LearnArgs),
+    /// Search what was said and done in the sessions of a workspace
+    Search(SearchArgs),
     /// Show a session's numbers: owner, counts, tokens, cost, files
     Stat(StatArgs),
     /// Check sessions from their bytes to their laws, and say what to do about what is found

@@ -23,6 +23,7 @@ pub mod repair;
 pub mod resolve;
 pub mod rewind;
 pub mod roots;
+pub mod search;
 pub mod show;
 pub mod stat;
 pub mod tree;

@@ -6,6 +6,7 @@
 //! - `import`, `migrate`, `roots`, `learn`, `resolve`, `rewind`, `fork`, `gc` and `artifact put` are the commands that write; each has a
 //!   `--dry-run` that does not.
 //! - Data goes to standard output, everything said about it to standard error.
+//! - `search` keeps an index beside the logs, which is derived from them and no part of them; with `--no-index` it does not.
 //! - What is hurt is named, and all the rest is shown.
 //! - Content reaches a terminal without control characters: see [`output::safe`].
 //! - `--json` prints values with `"schema_version": 1`; keys are added, never changed, within a version.
@@ -82,6 +83,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<Exit, Failure> {
         Command::Learn(args) => commands::learn::run(args, context),
         Command::Artifact(args) => commands::artifact::run(args, context),
         Command::Gc(args) => commands::gc::run(args, context),
+        Command::Search(args) => commands::search::run(args, context),
         Command::Stat(args) => commands::stat::run(args, context),
         Command::Verify(args) => commands::verify::run(args, context),
         Command::Export(args) => commands::export::run(args, context),
