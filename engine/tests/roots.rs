@@ -191,10 +191,16 @@ fn a_moved_workspace_is_attached_to_where_it_is() {
     assert!(listed.iter().all(|row| row.workspace == new.to_str().unwrap()), "every listing shows it");
     assert_eq!(place.store.reader().find(&ids[0].to_string()).unwrap().workspace, new.to_str().unwrap());
 
+    // So does a fork of one that was moved: it is begun where its workspace is.
+    let fork = place.store.fork(ids[0], ForkPoint::Head, ForkOptions::default()).unwrap();
+    let found = row(&place.store.roots().unwrap(), fork.id()).workspace.clone();
+    assert_eq!((found.hash, found.path), (hash_of(&new), new.clone()));
+    fork.close().unwrap();
+
     // The last one wins; by its path, all that is shown under it is meant.
     let third = place.workspace("third");
     let moved = place.store.reattach(&WorkspaceName::Path(new.clone()), &third).unwrap();
-    assert_eq!(moved.sessions.len(), 3);
+    assert_eq!(moved.sessions.len(), 4);
     let roots = place.store.roots().unwrap();
     assert!(roots.rows.iter().all(|row| row.workspace.path == third));
     // Back to where it began: as if it had never been attached.

@@ -45,6 +45,8 @@ pub enum Outcome {
     New,
     /// It is not what was migrated from it before. Nothing of it was taken.
     Conflict,
+    /// It was migrated and then deleted here: it is not brought back.
+    Deleted,
     /// It could not be taken, or not to its end.
     Failed,
 }
@@ -58,6 +60,7 @@ impl Outcome {
             Self::Grown => "grown",
             Self::New => "new",
             Self::Conflict => "conflict",
+            Self::Deleted => "deleted",
             Self::Failed => "failed",
         }
     }

@@ -85,10 +85,7 @@ impl Session {
                 let path = canonical(&path);
                 (WorkspaceHash::of(&path), path.as_os_str().as_encoded_bytes().to_vec())
             }
-            None => {
-                let path = store.home.workspace_path(&source.workspace).unwrap_or_default();
-                (source.workspace.clone(), path)
-            }
+            None => store.home.workspace_now(source),
         };
         let place = store.home.place(workspace, id);
         // An id that was made just now is nobody's.

@@ -105,6 +105,12 @@ impl Note {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeletedTrees(std::collections::BTreeMap<SessionId, ArchiveFate>);
 
+impl DeletedTrees {
+    pub(super) fn has(&self, session: SessionId) -> bool {
+        self.0.contains_key(&session)
+    }
+}
+
 impl SharedFold for DeletedTrees {
     const KINDS: &'static [KindNo] = &[kind::TreeDeleted];
 

@@ -12,6 +12,7 @@ mod attach;
 mod workspaces;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use sessionlog_codec::event::{Event, LoggedEvent, RootRegistered, RootUnregistered};
@@ -23,7 +24,7 @@ pub use workspaces::{RootWorkspace, WorkspaceState};
 
 use super::listing::{SessionKind, SessionRow, text_of};
 use super::shared_log::{Caught, SharedFold, SharedLog};
-use super::{Home, SessionPlace, Store, StoreReader, WorkspaceHash, not_found};
+use super::{DeletedTrees, Home, SessionPlace, Store, StoreReader, WorkspaceHash, not_found, path_of_bytes};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 use crate::storage::EntryKind;
@@ -128,6 +129,18 @@ impl StoreReader {
         Ok(self.roots_of(&places, rows, issues))
     }
 
+    /// Whether a session was deleted from the workspace of this path: its id is not used again there.
+    ///
+    /// # Errors
+    /// `Corrupt` if the workspace's log is hurt; `Unsupported` if a newer version wrote there; `Io`.
+    pub fn was_deleted(&self, workspace: &[u8], session: SessionId) -> Result<bool> {
+        let hash = WorkspaceHash::of(&path_of_bytes(workspace));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let mut deleted = Caught::<DeletedTrees>::default();
+        SharedLog::of_workspace(&self.home, &clock, &hash).catch_up(&mut deleted)?;
+        Ok(deleted.get().has(session))
+    }
+
     fn roots_of(&self, places: &[SessionPlace], rows: Vec<SessionRow>, mut issues: Vec<RootIssue>) -> Roots {
         let registrations = match registrations(&self.home) {
             Ok(registrations) => registrations,
@@ -145,9 +158,12 @@ impl StoreReader {
         }
         let mut roots = Vec::new();
         for mut session in rows.into_iter().filter(|row| row.kind == SessionKind::Root) {
-            let Some(hash) = hashes.get_mut(&session.root).and_then(Vec::pop) else { continue };
-            let workspace = workspaces.of(&hash, registrations.attached(session.root));
-            session.workspace = workspace.path.to_string_lossy().into_owned();
+            let attached = registrations.attached(session.root);
+            let Some(left) = hashes.get_mut(&session.root).filter(|left| !left.is_empty()) else { continue };
+            let is_it = |hash| text_of_path(&workspaces.of(hash, attached).path) == session.workspace;
+            let nth = if left.len() == 1 { 0 } else { left.iter().position(is_it).unwrap_or(0) };
+            let workspace = workspaces.of(&left.swap_remove(nth), attached);
+            session.workspace = text_of_path(&workspace.path);
             let hidden = registrations.hidden.get(&session.root).cloned();
             roots.push(RootRow { session, workspace, hidden });
         }
@@ -223,6 +239,17 @@ pub(super) fn registrations(home: &Home) -> Result<Registrations> {
     Ok(caught.get().clone())
 }
 
+impl Home {
+    /// The workspace that work on a session goes on in: where it was attached, else where it was begun.
+    pub(crate) fn workspace_now(&self, place: &SessionPlace) -> (WorkspaceHash, Vec<u8>) {
+        let known = registrations(self).unwrap_or_default();
+        match known.attached(place.id) {
+            Some(path) => (WorkspaceHash::of(&path_of_bytes(path)), path.to_vec()),
+            None => (place.workspace.clone(), self.workspace_path(&place.workspace).unwrap_or_default()),
+        }
+    }
+}
+
 /// Where every session is; and what is in the place of one, or of a workspace, and can't be.
 fn scan(home: &Home) -> Result<(Vec<SessionPlace>, Vec<RootIssue>)> {
     let (mut places, mut issues) = (Vec::new(), Vec::new());
@@ -253,6 +280,10 @@ fn scan(home: &Home) -> Result<(Vec<SessionPlace>, Vec<RootIssue>)> {
         }
     }
     Ok((places, issues))
+}
+
+fn text_of_path(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 fn unlistable(error: &Error) -> String {

@@ -159,8 +159,15 @@ fn show(row: &Row, context: &Context) -> Result<(), Failure> {
 
 fn summary(args: &MigrateArgs, rows: &[Row], unread: &[Unread]) -> String {
     let of = |outcome| rows.iter().filter(|row| row.outcome == outcome).count();
-    let counts = [Outcome::New, Outcome::Grown, Outcome::Unchanged, Outcome::Conflict, Outcome::Failed]
-        .map(|outcome| (of(outcome), outcome.word()));
+    let outcomes = [
+        Outcome::New,
+        Outcome::Grown,
+        Outcome::Unchanged,
+        Outcome::Conflict,
+        Outcome::Deleted,
+        Outcome::Failed,
+    ];
+    let counts = outcomes.map(|outcome| (of(outcome), outcome.word()));
     let told = counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}"));
     let mut told: Vec<String> = told.collect();
     if !unread.is_empty() {

@@ -17,6 +17,7 @@ use crate::import::{
     DiscoverError, FileRole, Note, QPart, SessionFacts, SourceFile, SourceFormat, SourceSession, discover,
     session_id,
 };
+use crate::output::text::count;
 
 /// Directories that hold no sessions, and much else.
 const SKIPPED: &[&str] = &[".git", "node_modules", "shadow-git"];
@@ -244,6 +245,7 @@ fn take(dir: &Path, workspace: Option<Vec<u8>>, findings: &mut Findings) -> Resu
         used.extend(source.files.iter().map(|file| file.path.clone()));
         findings.found.push(of(source, workspace.clone()));
     }
+    let mut others = 0_u64;
     let mut dirs = vec![dir.to_owned()];
     while let Some(next) = dirs.pop() {
         let Ok(entries) = fs::read_dir(&next) else { continue };
@@ -252,11 +254,19 @@ fn take(dir: &Path, workspace: Option<Vec<u8>>, findings: &mut Findings) -> Resu
             let path = entry.path();
             if kind.is_dir() {
                 dirs.extend((!SKIPPED.contains(&name_of(&path))).then_some(path));
-            } else if kind.is_file() && !used.contains(&path) && is_expected(&path, dir) {
-                let why = why_unread(&path);
-                findings.unread.push(Unread { path, why });
+            } else if kind.is_file() && !used.contains(&path) {
+                if is_expected(&path, dir) {
+                    let why = why_unread(&path);
+                    findings.unread.push(Unread { path, why });
+                } else {
+                    others = others.saturating_add(1);
+                }
             }
         }
+    }
+    if others > 0 {
+        let others = count(others, "other file", "other files");
+        note(findings, dir, format!("has {others} of no session: they stay as they are"));
     }
     findings.unread.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(())

@@ -130,16 +130,20 @@ pub(super) fn remove(
     source: &SourceSession,
     prints: &Prints,
 ) -> Result<usize, String> {
-    // All of them, before the first goes.
+    let check = |path: &Path, before: &blake3::Hash| match print(path) {
+        Ok(now) if now == *before => Ok(()),
+        Ok(_) => Err(format!("{} changed while it was migrated; run this again", path.display())),
+        Err(error) => Err(error.to_string()),
+    };
+    // All of them, before the first goes; and each once more when it goes, as late as can be.
     for (path, before) in &prints.0 {
-        if print(path).map_err(|error| error.to_string())? != *before {
-            return Err(format!("{} changed while it was migrated; run this again", path.display()));
-        }
+        check(path, before)?;
     }
     let failed = |doing: &str, path: &Path, error: io::Error| {
         format!("{doing} {} failed: {error}; run this again", path.display())
     };
-    for (path, _) in &prints.0 {
+    for (path, before) in &prints.0 {
+        check(path, before)?;
         disk.remove_file(path).map_err(|error| failed("removing", path, error))?;
         let dir = path.parent().unwrap_or(Path::new("/"));
         disk.sync_dir(dir).map_err(|error| failed("syncing", dir, error))?;

@@ -38,6 +38,9 @@ pub(super) fn plan(
         Ok(said) => said,
         Err(error) => return failed(found, &found.source, &failure(&error), removal),
     };
+    if let Some(row) = deleted_row(found, &said, reader, removal) {
+        return row;
+    }
     if let Some(twin) = &found.twin_of {
         if is_beginning_of(found, twin) {
             return twin_row(found, &said, twin, removal);
@@ -63,6 +66,9 @@ pub(super) fn run(migration: &Migration<'_>, found: &Found, progress: &mut dyn F
         Ok(said) => said,
         Err(error) => return failed(found, &found.source, &failure(&error), migration.removal),
     };
+    if let Some(row) = deleted_row(found, &done, Some(&reader), migration.removal) {
+        return row;
+    }
     if let Some(twin) = &found.twin_of
         && done.imported != Imported::New
         && is_beginning_of(found, twin)
@@ -165,6 +171,25 @@ fn is_beginning_of(found: &Found, twin: &Path) -> bool {
         }
     };
     same().unwrap_or(false)
+}
+
+/// What was deleted on purpose is not brought back because its original is still there.
+fn deleted_row(found: &Found, said: &Said, reader: Option<&StoreReader>, removal: Removal) -> Option<Row> {
+    if said.imported != Imported::New {
+        return None;
+    }
+    let workspace = found.workspace.as_deref().unwrap_or_default();
+    match reader?.was_deleted(workspace, said.source.session_id) {
+        Ok(false) => None,
+        Ok(true) => {
+            let odd =
+                vec!["was deleted from this home after it was migrated, and is not taken again".to_owned()];
+            let originals = originals_kept(removal, "its session was deleted; remove it by hand");
+            let (outcome, exit) = (Outcome::Deleted, Exit::Warnings);
+            Some(Row { outcome, odd, originals, exit, ..empty_row(found, &said.source) })
+        }
+        Err(error) => Some(failed(found, &said.source, &Failure::from(error), removal)),
+    }
 }
 
 /// A copy of what was taken from elsewhere. Nothing of it is taken: what stands beside its transcript is of another time.

@@ -304,6 +304,24 @@ fn a_session_without_a_run_is_named_by_what_was_said_first() {
 }
 
 #[test]
+fn what_was_deleted_here_is_not_brought_back() {
+    let workspace = Workspace::empty();
+    workspace.session(".recursive/sessions/s", "s", 4);
+    workspace.session(".recursive/sessions/t", "t", 4);
+    let (dir, store) = home();
+    let rows = run(&store, &workspace.found());
+    store.delete(rows[0].session_id).unwrap();
+    let found = workspace.found();
+    let before = tree(dir.path());
+    let planned = Migration::plan(&found[0], Some(&store.reader()), Removal::Remove, &mut |_| ());
+    let rows = run_with(&store, &found, Removal::Keep, &OsDisk);
+    assert_eq!(words(&rows), ["deleted", "unchanged"]);
+    assert_eq!((planned.outcome, planned.exit), (Outcome::Deleted, Exit::Warnings));
+    assert!(matches!(planned.originals, Originals::Refused(_)));
+    assert_eq!(tree(dir.path()), before);
+}
+
+#[test]
 fn one_that_somebody_owns_waits() {
     let workspace = Workspace::empty();
     workspace.session(".recursive/sessions/s", "s", 4);
