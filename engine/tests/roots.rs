@@ -70,7 +70,7 @@ fn roots_of_all_workspaces_are_one_list() {
     assert_eq!(roots.rows.len(), 3);
     let paths =
         [row(&roots, a), row(&roots, b), row(&roots, fork.id())].map(|row| row.workspace.path.clone());
-    assert_eq!(paths, [one.clone(), two.clone(), two]);
+    assert_eq!(paths, [one, two.clone(), two]);
     assert_eq!(row(&roots, fork.id()).session.forked.unwrap().session, b);
     assert_eq!(roots.rows[0].session.root, fork.id(), "the newest activity first");
     for row in &roots.rows {
@@ -315,9 +315,9 @@ fn a_loss_of_power_leaves_a_registration_undecided_or_done() {
             assert!(hid.is_err() || found.hidden.is_some(), "stop {stop} {mode:?}");
             assert!(attached.is_err() || found.workspace.path == Path::new("/new"), "stop {stop} {mode:?}");
             if found.hidden.is_some() {
-                done += 1
+                done += 1;
             } else {
-                undecided += 1
+                undecided += 1;
             }
             store.unregister(id, "old").unwrap();
             store.reattach(&WorkspaceName::Hash(hash_of(Path::new("/old"))), Path::new("/new")).unwrap();

@@ -59,7 +59,7 @@ fn roots_are_listed_hidden_and_attached() {
     assert_eq!(ids(&home.run(&["roots", "--json"]).exits(0).json()), [b.clone()].as_slice());
     let hidden = home.run(&["roots", "--hidden", "--json"]).exits(0).json();
     assert_eq!((ids(&hidden), &hidden["roots"][0]["hidden"]["reason"]), (vec![a.clone()], &json!("old")));
-    assert_eq!(ids(&home.run(&["roots", "--all", "--json"]).exits(0).json()), [a.clone(), b.clone()]);
+    assert_eq!(ids(&home.run(&["roots", "--all", "--json"]).exits(0).json()), [a.clone(), b]);
     let human = home.run(&["roots"]).exits(0);
     assert!(human.err.contains("1 hidden root not shown"), "{}", human.err);
     home.run(&["roots", "unhide", &a]).exits(0);

@@ -218,7 +218,7 @@ fn recursive(dir: &Path, workspace: Option<Vec<u8>>, findings: &mut Findings) ->
     }
     let pad = dir.join("scratchpad.json");
     if is_file(&pad) {
-        findings.found.extend(scratchpad::found(&pad, workspace.clone()));
+        findings.found.extend(scratchpad::found(&pad, workspace));
     }
     for (name, what) in [
         (
