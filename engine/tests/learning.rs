@@ -419,29 +419,31 @@ fn one_process_at_a_time_asks_a_librarian() {
 
 #[test]
 fn of_processes_that_want_the_same_answer_one_asks() {
-    let storage = SimStorage::new();
-    let proposition = proposition("Start the database.");
-    let receipts: Vec<(Receipt, usize)> = std::thread::scope(|scope| {
-        let work = |_| {
-            let (store, proposition) = (open(&storage), &proposition);
-            scope.spawn(move || {
-                let mut judge = Judge::default();
-                let library = store.library();
-                library.submit("k", proposition).unwrap();
-                loop {
-                    match library.settle("k", &mut judge) {
-                        Ok(receipt) => return (receipt, judge.asked.len()),
-                        Err(error) => assert_eq!(error.kind(), ErrorKind::Locked, "{error:?}"),
+    for _ in 0..8 {
+        let storage = SimStorage::new();
+        open(&storage).library().submit("k", &proposition("Start the database.")).unwrap();
+        let all_there = std::sync::Barrier::new(4);
+        let receipts: Vec<(Receipt, usize)> = std::thread::scope(|scope| {
+            let work = |_| {
+                let (store, all_there) = (open(&storage), &all_there);
+                scope.spawn(move || {
+                    let (library, mut judge) = (store.library(), Judge::default());
+                    all_there.wait();
+                    loop {
+                        match library.settle("k", &mut judge) {
+                            Ok(receipt) => return (receipt, judge.asked.len()),
+                            Err(error) => assert_eq!(error.kind(), ErrorKind::Locked, "{error:?}"),
+                        }
                     }
-                }
-            })
-        };
-        let threads: Vec<_> = (0..4).map(work).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    assert_eq!(receipts.iter().map(|(_, asked)| asked).sum::<usize>(), 1);
-    assert!(receipts.iter().all(|(receipt, _)| *receipt == receipts[0].0));
-    assert_eq!(open(&storage).library().entries().unwrap().len(), 1);
+                })
+            };
+            let threads: Vec<_> = (0..4).map(work).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(receipts.iter().map(|(_, asked)| asked).sum::<usize>(), 1);
+        assert!(receipts.iter().all(|(receipt, _)| *receipt == receipts[0].0));
+        assert_eq!(open(&storage).library().entries().unwrap().len(), 1);
+    }
 }
 
 /// Switches learning off in the middle of a job.

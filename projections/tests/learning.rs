@@ -407,8 +407,14 @@ fn the_first_submission_decision_and_effect_stand() {
         shelf.add(applied.clone());
     }
     assert_eq!(shelf.library.entry(&id).unwrap().propositions, 2);
+    // Nor does an old effect undo a later one.
+    shelf.submit("c", draft("z"));
+    shelf.decide("c", LibraryAction::Merge, Some(id.clone()));
+    shelf.apply("c");
+    shelf.add(applied);
+    assert_eq!(shelf.library.entry(&id).unwrap().propositions, 3);
     assert_eq!(shelf.library.effect("b"), Err(NotApplied::Done("b".into())));
-    assert_eq!((shelf.library.receipts(), shelf.library.open().count()), (2, 0));
+    assert_eq!((shelf.library.receipts(), shelf.library.open().count()), (3, 0));
 }
 
 #[test]
