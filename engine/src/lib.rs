@@ -88,7 +88,9 @@ pub use session::{
 pub use sessionlog_codec as codec;
 pub use sessionlog_projections as projections;
 pub use store::{
-    ArtifactPolicy, CatalogPolicy, Compression, DeletionPlan, ForkedFrom, Owner, Registered, RootRow, RootWorkspace, Roots, SessionKind, SessionRow, Store, StoreOptions, StoreReader, ViewPolicy, WorkspaceHash, WorkspaceName, WorkspaceState,
+    ArtifactPolicy, CatalogPolicy, Compression, DeletionPlan, ForkedFrom, Owner, Registered, RootRow,
+    RootWorkspace, Roots, SessionKind, SessionRow, Store, StoreOptions, StoreReader, ViewPolicy,
+    WorkspaceHash, WorkspaceName, WorkspaceState,
 };
 
 /// A new id for a session: a UUID of version 7. [`Store::create`] makes one by itself.

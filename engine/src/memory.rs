@@ -150,13 +150,7 @@ impl StoreReader {
     pub fn memory(&self, workspace: &WorkspaceHash) -> MemoryReader {
         MemoryReader::new(self.home().clone(), Arc::new(SystemClock), workspace)
     }
-    /// The workspaces of the home, in no order that means anything.
-    ///
-    /// # Errors
-    /// `Io` if the home can't be read.
-    pub fn workspaces(&self) -> Result<Vec<WorkspaceHash>> {
-        self.home().workspaces()
-    }
+
     /// The path of a workspace as text, as its machine spelled it; empty if that is not known.
     #[must_use]
     pub fn workspace_name(&self, workspace: &WorkspaceHash) -> String {

@@ -2,8 +2,8 @@
 
 mod artifacts;
 mod learn;
-mod registry;
 mod memory;
+mod registry;
 mod removal;
 mod trees;
 
@@ -20,8 +20,8 @@ pub use learn::{
     LearnArgs, LearnCommand, LearnLibraryArgs, LearnQueueArgs, LearnRemoveArgs, LearnStatusArgs,
     LearnSwitchArgs,
 };
-pub use registry::{AttachArgs, HideArgs, MigrateArgs, RootsArgs, RootsCommand, UnhideArgs};
 pub use memory::SearchArgs;
+pub use registry::{AttachArgs, HideArgs, MigrateArgs, RootsArgs, RootsCommand, UnhideArgs};
 pub use removal::{ConsentArgs, DeleteArgs, ForgetArgs, RedactArgs};
 pub use trees::{ForkArgs, OutcomeArg, PlanArgs, ResolveArgs, RewindArgs, TreeArgs};
 
