@@ -19,7 +19,7 @@ use cli_support::{Home, delegate, logdump, segment, snapshot};
 use sessionlog::codec::event::{Effect, TitleOrigin, TurnOutcome};
 use sessionlog::{CallResult, Message, NewArtifact, NewSession};
 
-const SECRET: &str = "xyzzy-plugh";
+const SECRET: &str = "xyzzyplugh";
 
 /// A session full of the secret, closed, and one that is not.
 fn two(home: &Home) -> [String; 2] {
@@ -140,7 +140,7 @@ fn a_word_that_was_planted_everywhere_is_found_nowhere() {
         let found = home.run(&["search", word, "--all-workspaces", "--json"]).exits(0).json();
         found["hits"].as_array().unwrap().len()
     };
-    assert!(search("plugh") >= 4 && search("harmless") >= 4);
+    assert!(search(SECRET) >= 4 && search("harmless") >= 4);
     home.run(&["ls"]).exits(0);
     let all = || {
         let mut found = Vec::new();
@@ -154,7 +154,7 @@ fn a_word_that_was_planted_everywhere_is_found_nowhere() {
     }
     home.run(&["forget", id, "--yes"]).exits(0);
     assert_eq!(all().collect::<Vec<_>>(), [""; 0]);
-    assert_eq!((search("plugh"), search("harmless") >= 4), (0, true));
+    assert_eq!((search(SECRET), search("harmless") >= 4), (0, true));
     assert_eq!(all().collect::<Vec<_>>(), [""; 0]);
     // The neighbour has all it had, what it shared among it.
     home.run(&["verify", stays]).exits(0);
@@ -173,10 +173,10 @@ fn what_was_deleted_is_found_until_it_is_forgotten() {
     let home = Home::new();
     let [id, _] = two(&home);
     home.run(&["delete", &id, "--yes"]).exits(0);
-    let found = home.run(&["search", "plugh", "--all-workspaces", "--json"]).exits(0).json();
+    let found = home.run(&["search", SECRET, "--all-workspaces", "--json"]).exits(0).json();
     assert_eq!(found["hits"].as_array().unwrap().len(), 3, "{found}");
     home.run(&["forget", &id, "--yes"]).exits(0);
-    let found = home.run(&["search", "plugh", "--all-workspaces", "--json"]).exits(0).json();
+    let found = home.run(&["search", SECRET, "--all-workspaces", "--json"]).exits(0).json();
     assert!(found["hits"].as_array().unwrap().is_empty(), "{found}");
     let mut left = Vec::new();
     files_with(&home.path(), SECRET, &mut left);
