@@ -66,6 +66,9 @@ pub(super) fn run(migration: &Migration<'_>, found: &Found, progress: &mut dyn F
         Ok(said) => said,
         Err(error) => return failed(found, &found.source, &failure(&error), migration.removal),
     };
+    if matches!(done.imported, Imported::Unchanged | Imported::Conflict) {
+        progress(done.report.bytes);
+    }
     if let Some(row) = deleted_row(found, &done, Some(&reader), migration.removal) {
         return row;
     }
