@@ -12,7 +12,7 @@ use sessionlog_projections::learning::{
 };
 
 use crate::error::{ErrorKind, Result};
-use crate::log::{LogReader, ReadItem};
+use crate::log::{Cursor, LogReader, ReadItem};
 use crate::session::logged;
 
 /// A session's log as learning sees it. Appending costs nothing for it: it reads when it is asked.
@@ -20,13 +20,13 @@ use crate::session::logged;
 pub(crate) struct Tape {
     log: LogReader,
     state: LearnState,
-    /// The record that is read next; [`Position::START`]: nothing was read.
-    next: Position,
+    /// Where it goes on; `None`: nothing was read.
+    cursor: Option<Cursor>,
 }
 
 impl Tape {
     pub(crate) fn new(log: LogReader, conversations: Conversations) -> Self {
-        Self { log, state: LearnState::new(conversations), next: Position::START }
+        Self { log, state: LearnState::new(conversations), cursor: None }
     }
 
     pub(crate) fn state(&self) -> &LearnState {
@@ -39,24 +39,36 @@ impl Tape {
     /// # Errors
     /// `Io` if the log can't be read. What is hurt is not learned from.
     pub(crate) fn catch_up(&mut self) -> Result<()> {
-        if self.next == Position::START {
-            self.begin()?;
+        match self.go_on() {
+            // There is another log in the place of the one that was read.
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                *self = Self::new(self.log.clone(), self.state.conversations());
+                self.go_on()
+            }
+            other => other,
         }
+    }
+
+    fn go_on(&mut self) -> Result<()> {
+        let mut cursor = match self.cursor.take() {
+            Some(cursor) => cursor,
+            None => self.begin()?,
+        };
         let state = &mut self.state;
-        let next = &mut self.next;
-        self.log.read(*next, &mut |item| {
-            if let ReadItem::Record(record) = item {
-                *next = after(record.position);
-                if is_learn_kind(record.envelope.kind) {
-                    fold(state, &record);
-                }
+        cursor.advance(&mut |item| {
+            if let ReadItem::Record(record) = item
+                && is_learn_kind(record.envelope.kind)
+            {
+                fold(state, &record);
             }
             ControlFlow::Continue(())
         })?;
+        self.cursor = Some(cursor);
         Ok(())
     }
 
-    fn begin(&mut self) -> Result<()> {
+    /// Folds what there is, and gives what follows it.
+    fn begin(&mut self) -> Result<Cursor> {
         let mut early = Vec::new();
         let mut said: Vec<(Position, NodeId, bool)> = Vec::new();
         let mut end = Position::START;
@@ -74,8 +86,8 @@ impl Tape {
             Ok(()) => {}
             // Records of it can't be read: what there is counts, from the beginning.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                self.next = Position(1);
-                return Ok(());
+                self.state = LearnState::new(self.state.conversations());
+                return Ok(self.log.cursor(Position(1)));
             }
             Err(error) => return Err(error),
         }
@@ -96,8 +108,7 @@ impl Tape {
             ControlFlow::Continue(())
         })?;
         self.state = state;
-        self.next = after(end);
-        Ok(())
+        Ok(self.log.cursor(after(end)))
     }
 
     /// What a segment's job reads, as the log has it now.
