@@ -111,11 +111,19 @@ fn step() -> impl Strategy<Value = Step> {
         1 => which.clone().prop_map(Step::Close),
         1 => which.clone().prop_map(Step::Fork),
         1 => which.clone().prop_map(Step::Delete),
-        1 => which.clone().prop_map(Step::Forget),
+        1 => which.prop_map(Step::Forget),
         2 => (0_usize..40, -3_i8..4, 1_i8..4).prop_map(|(of, x, y)| Step::Vector(of, x, y)),
         1 => Just(Step::DropIndex),
         6 => query().prop_map(|query| Step::Search(Box::new(query))),
     ]
+}
+
+fn call(session: &Session, tool: &str, words: &[usize]) {
+    let asked = Message::assistant("beta").call("c", tool, r#"{"word":"gamma"}"#);
+    let said = session.append(asked).unwrap();
+    let running = session.start_call(said.call(0), Effect::Pure).unwrap();
+    let result = if words.len().is_multiple_of(2) { CallResult::succeeded } else { CallResult::failed };
+    running.finish(result(text(words))).unwrap();
 }
 
 /// A workspace in which things happen.
@@ -154,12 +162,9 @@ impl World {
                 }
             }
             Step::Call(of, tool, words) => {
-                let Some(session) = session(of) else { return };
-                let asked = Message::assistant("beta").call("c", TOOLS[*tool], r#"{"word":"gamma"}"#);
-                let said = session.append(asked).unwrap();
-                let running = session.start_call(said.call(0), Effect::Pure).unwrap();
-                let result = if words.len() % 2 == 0 { CallResult::succeeded } else { CallResult::failed };
-                running.finish(result(text(words))).unwrap();
+                if let Some(session) = session(of) {
+                    call(session, TOOLS[*tool], words);
+                }
             }
             Step::Withdraw(of) => {
                 let Some(session) = session(of) else { return };

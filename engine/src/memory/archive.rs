@@ -77,7 +77,7 @@ fn copy(source: &Source, archive_tools: &BTreeSet<String>, now: Timestamp, write
     let mut folding = Folding::of(source, archive_tools);
     let mut frame = Frame { records: Vec::new(), len: 0 };
     let mut failed = None;
-    let read = source.log.read_since(None, &mut |records| {
+    let read = source.log().read_since(None, &mut |records| {
         for record in records {
             folding.apply(source.session, record, &mut |step| {
                 if let ArchiveStep::Record(record) = step

@@ -91,9 +91,14 @@ pub(super) fn search(memory: &MemoryReader, query: &MemoryQuery, now: Timestamp)
 
 fn try_search(memory: &MemoryReader, query: &MemoryQuery, now: Timestamp) -> Tried<MemoryHits> {
     let sources = sources(&memory.home, &memory.workspace)?;
-    let (mut held, unread) = update::bring_up_to_date(memory, &sources, update::Wanted::of(query))?;
+    let current = update::bring_up_to_date(memory, &sources, update::Wanted::of(query))?;
+    let update::Current { mut held, known, unread } = current;
     let transaction = held.connection().transaction()?;
-    let logs = store::logs(&transaction)?;
+    let version = store::data_version(&transaction)?;
+    let logs = match known.filter(|(of, _)| *of == version) {
+        Some((_, logs)) => logs,
+        None => store::logs(&transaction)?,
+    };
     let found = look::found(&transaction, &logs, query)?;
     let ranked = rank(query, &found, now);
     let page = page(query, &ranked);
@@ -142,11 +147,11 @@ pub(super) fn find(memory: &MemoryReader, id: RecordId) -> Option<Located> {
     memory.home.storage.native_path(&memory.home.root)?;
     let of = |origin| Source::of(&memory.home, &memory.workspace, id.session, origin);
     let session = of(Origin::Session);
-    let is_there = memory.home.storage.entry(&session.log.dir().segments).is_ok_and(|entry| entry.is_some());
+    let is_there = memory.home.storage.entry(&session.segments()).is_ok_and(|entry| entry.is_some());
     let source = if is_there { session } else { of(Origin::Archive) };
     with_index(memory, || {
         let one = [source.clone()];
-        let (mut held, _) = update::bring_up_to_date(memory, &one, update::Wanted::OneLog)?;
+        let mut held = update::bring_up_to_date(memory, &one, update::Wanted::OneLog)?.held;
         let transaction = held.connection().transaction()?;
         let logs = store::logs(&transaction)?;
         look::locate_if_there(&transaction, &logs, memory, id)

@@ -39,7 +39,7 @@ pub(super) fn texts(located: &[Located]) -> Vec<Option<String>> {
         let Some(mut positions) = by_log.remove(&key) else { continue };
         positions.sort_unstable();
         positions.dedup();
-        let read = one.source.log.read_at(&positions, &mut |record| {
+        let read = one.source.log().read_at(&positions, &mut |record| {
             if let Ok(event) = logged(&record) {
                 events.insert((key.0, key.1, record.position), event);
             }

@@ -120,7 +120,7 @@ pub(super) fn entries(
 ) -> Result<Vec<Entry>> {
     let mut folding = Folding::of(source, archive_tools);
     let mut sketch = Sketch { words, entries: Vec::new(), tags: BTreeSet::new() };
-    let read = source.log.read_since(None, &mut |records| {
+    let read = source.log().read_since(None, &mut |records| {
         for record in records {
             folding.apply(source.session, record, &mut |step| sketch.apply(record.position, step));
         }

@@ -1,6 +1,7 @@
 //! The logs that a workspace's memory is folded from.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use sessionlog_codec::event::Event;
@@ -12,6 +13,7 @@ use sessionlog_projections::memory::{Archive, ArchiveStep, record_of};
 use crate::error::Result;
 use crate::log::{LogDir, LogReader};
 use crate::session::logged;
+use crate::storage::Storage;
 use crate::store::{Home, WorkspaceHash};
 
 /// What a log is of.
@@ -23,37 +25,62 @@ pub(super) enum Origin {
     Archive,
 }
 
-/// One log.
+/// One log. Thousands of them are looked at by each search, so each is no more than its name.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) session: SessionId,
     pub(super) origin: Origin,
-    pub(super) log: LogReader,
+    workspace: Arc<Place>,
+}
+
+/// A workspace's directory.
+#[derive(Debug)]
+struct Place {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
 }
 
 impl Source {
     pub(super) fn of(home: &Home, workspace: &WorkspaceHash, session: SessionId, origin: Origin) -> Self {
-        let parent = match origin {
+        Self { session, origin, workspace: place(home, workspace) }
+    }
+
+    /// The log, to be read.
+    pub(super) fn log(&self) -> LogReader {
+        let segments = self.segments();
+        let quarantine = segments.with_file_name("quarantine");
+        LogReader::new(LogDir { storage: Arc::clone(self.storage()), segments, quarantine })
+    }
+
+    /// The directory of the log's segments.
+    pub(super) fn segments(&self) -> PathBuf {
+        let parent = match self.origin {
             Origin::Session => "sessions",
             Origin::Archive => "archive",
         };
-        let dir = home.workspace_dir(workspace).join(parent).join(session.to_string());
-        let (segments, quarantine) = (dir.join("log"), dir.join("quarantine"));
-        let log = LogReader::new(LogDir { storage: Arc::clone(&home.storage), segments, quarantine });
-        Self { session, origin, log }
+        self.workspace.dir.join(format!("{parent}/{}/log", self.session))
     }
+
+    pub(super) fn storage(&self) -> &Arc<dyn Storage> {
+        &self.workspace.storage
+    }
+}
+
+fn place(home: &Home, workspace: &WorkspaceHash) -> Arc<Place> {
+    Arc::new(Place { storage: Arc::clone(&home.storage), dir: home.workspace_dir(workspace) })
 }
 
 /// Every log of a workspace's memory, each session once: while it is there, its archive is not looked at, which is then of a
 /// deletion that has not happened.
 pub(super) fn sources(home: &Home, workspace: &WorkspaceHash) -> Result<Vec<Source>> {
-    let dir = home.workspace_dir(workspace);
-    let sessions: BTreeSet<SessionId> = home.ids_in(&dir.join("sessions"))?.into_iter().collect();
-    let archived = home.ids_in(&dir.join("archive"))?;
-    let archived = archived.into_iter().filter(|id| !sessions.contains(id));
-    let archived = archived.map(|id| Source::of(home, workspace, id, Origin::Archive));
-    let sessions = sessions.iter().map(|id| Source::of(home, workspace, *id, Origin::Session));
-    Ok(sessions.chain(archived).collect())
+    let place = place(home, workspace);
+    // Both in order.
+    let sessions = home.ids_in(&place.dir.join("sessions"))?;
+    let mut archived = home.ids_in(&place.dir.join("archive"))?;
+    archived.retain(|id| sessions.binary_search(id).is_err());
+    let of = |session, origin| Source { session, origin, workspace: Arc::clone(&place) };
+    let archived = archived.into_iter().map(|id| of(id, Origin::Archive));
+    Ok(sessions.iter().map(|id| of(*id, Origin::Session)).chain(archived).collect())
 }
 
 /// The fold of one log.

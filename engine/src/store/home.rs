@@ -175,7 +175,9 @@ impl Home {
     pub(crate) fn ids_in(&self, dir: &Path) -> Result<Vec<SessionId>> {
         let entries = self.list(dir)?;
         let dirs = entries.iter().filter(|entry| entry.kind == EntryKind::Dir);
-        Ok(dirs.filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
+        let mut ids: Vec<SessionId> = dirs.filter_map(|entry| entry.name.to_str()?.parse().ok()).collect();
+        ids.sort_unstable();
+        Ok(ids)
     }
 
     /// The directory of a workspace.

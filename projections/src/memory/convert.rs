@@ -104,7 +104,7 @@ mod tests {
             MemoryArchived { position: Position(13), ..sound.clone() },
             MemoryArchived { kind: "dream".to_owned(), ..sound.clone() },
             MemoryArchived { record_id: "../../etc/passwd@1".to_owned(), ..sound.clone() },
-            MemoryArchived { record: RawBytes(b"{".to_vec()), ..sound.clone() },
+            MemoryArchived { record: RawBytes(b"{".to_vec()), ..sound },
         ] {
             assert_eq!(record_of(&wrong), None);
         }

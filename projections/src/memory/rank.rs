@@ -1,7 +1,6 @@
 //! Scores and orders: the same whoever found the records.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 use sessionlog_codec::ids::Timestamp;
 
@@ -95,17 +94,17 @@ pub struct Ranked {
 pub fn rank(query: &MemoryQuery, found: &[Found], now: Timestamp) -> Vec<Ranked> {
     let by_text = !query.text.trim().is_empty();
     let texts = ranks(found, by_text, |found| found.text);
-    let mut vectors = ranks(found, query.vector.is_some(), |found| found.vector);
-    if by_text {
-        let page = query.offset.saturating_add(query.limit).saturating_mul(VECTORS_PER_HIT);
-        let most = u32::try_from(page.clamp(VECTORS_MIN, VECTORS_MAX)).unwrap_or(u32::MAX);
-        vectors.retain(|_, rank| *rank <= most);
-    }
+    let vectors = ranks(found, query.vector.is_some(), |found| found.vector);
+    let page = query.offset.saturating_add(query.limit).saturating_mul(VECTORS_PER_HIT);
+    let near = if by_text { page.clamp(VECTORS_MIN, VECTORS_MAX) } else { usize::MAX };
+    let near = u32::try_from(near).unwrap_or(u32::MAX);
     let all = !by_text && query.vector.is_none();
     let mut ranked: Vec<Ranked> = found
         .iter()
-        .filter_map(|found| {
-            let (text_rank, vector_rank) = (texts.get(&found.id).copied(), vectors.get(&found.id).copied());
+        .zip(texts)
+        .zip(vectors)
+        .filter_map(|((found, text_rank), vector_rank)| {
+            let vector_rank = vector_rank.filter(|rank| *rank <= near);
             if !all && text_rank.is_none() && vector_rank.is_none() {
                 return None;
             }
@@ -134,17 +133,19 @@ fn newer((a_at, a): (Timestamp, RecordId), (b_at, b): (Timestamp, RecordId)) -> 
     b_at.cmp(&a_at).then_with(|| a.session.cmp(&b.session)).then_with(by_place)
 }
 
-/// The ranks by one score, the best 1.
-fn ranks(found: &[Found], asked: bool, score: impl Fn(&Found) -> Option<f64>) -> BTreeMap<RecordId, u32> {
+/// The rank of each by one score, the best 1.
+fn ranks(found: &[Found], asked: bool, score: impl Fn(&Found) -> Option<f64>) -> Vec<Option<u32>> {
+    let mut ranks = vec![None; found.len()];
     if !asked {
-        return BTreeMap::new();
+        return ranks;
     }
-    let mut scored: Vec<(f64, &Found)> =
-        found.iter().filter_map(|found| Some((score(found)?, found))).collect();
-    scored.sort_by(|(a, of_a), (b, of_b)| {
+    let scored = found.iter().zip(&mut ranks).filter_map(|(found, rank)| Some((score(found)?, found, rank)));
+    let mut scored: Vec<_> = scored.collect();
+    scored.sort_by(|(a, of_a, _), (b, of_b, _)| {
         b.total_cmp(a).then_with(|| newer((of_a.at, of_a.id), (of_b.at, of_b.id)))
     });
-    scored.into_iter().map(|(_, found)| found.id).zip(1..).collect()
+    scored.into_iter().zip(1..).for_each(|((_, _, rank), nth)| *rank = Some(nth));
+    ranks
 }
 
 fn score(query: &MemoryQuery, found: &Found, text: Option<u32>, vector: Option<u32>) -> f64 {

@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use sessionlog_codec::ids::{Digest, Position, SessionId};
 
 use super::super::source::{Origin, Source};
+use super::fresh::Stamp;
 use super::{Tried, Trouble};
 use crate::log::LogMark;
 
@@ -46,7 +47,7 @@ pub(super) struct LogRow {
     /// The name of the segment that was the last one.
     pub(super) segment: Position,
     /// What the file system said of it and of its directory, if that can be believed.
-    pub(super) stamp: Option<Vec<u8>>,
+    pub(super) stamp: Option<Stamp>,
     pub(super) tags: BTreeSet<String>,
     pub(super) records: u64,
     pub(super) tokens: u64,
@@ -88,6 +89,14 @@ pub(super) fn prepare(connection: &mut Connection, archive_tools: &BTreeSet<Stri
         return Err(Trouble::Wrong(format!("it was made for the tools {made_for}, not {tools}")));
     }
     Ok(())
+}
+
+/// A number that changes whenever another connection changes the database. In a transaction, it is of what that sees from
+/// here on.
+pub(super) fn data_version(connection: &Connection) -> Tried<i64> {
+    // A transaction sees what there is at its first read.
+    connection.prepare_cached("SELECT count(*) FROM meta")?.query_row([], |_| Ok(()))?;
+    Ok(connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
 }
 
 /// Every log that there are rows of.

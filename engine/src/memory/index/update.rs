@@ -13,9 +13,9 @@ use sessionlog_projections::memory::{Archive, ArchiveStep, MemoryQuery, MemoryRe
 
 use super::super::MemoryReader;
 use super::super::source::{Folding, Origin, Source};
-use super::fresh::stamp;
+use super::fresh::{Stamp, stamp};
 use super::held::Held;
-use super::store::{LogRow, Logs, VALUE_VERSION, encoded, logs, remove_log, state_of};
+use super::store::{LogRow, Logs, VALUE_VERSION, data_version, encoded, logs, remove_log, state_of};
 use super::{Tried, vector};
 use crate::error::ErrorKind;
 use crate::log::{LogMark, Since};
@@ -58,7 +58,7 @@ struct Dirty {
 /// What was read of a log.
 enum Read {
     /// It is as it was.
-    Same { stamp: Option<Vec<u8>> },
+    Same { stamp: Option<Stamp> },
     /// What came.
     Batch(Box<Batch>),
     /// It can't be read.
@@ -72,7 +72,7 @@ struct Batch {
     /// `None`: there is nothing in it.
     mark: Option<LogMark>,
     fold: Vec<u8>,
-    stamp: Option<Vec<u8>>,
+    stamp: Option<Stamp>,
     has_more: bool,
 }
 
@@ -82,21 +82,28 @@ enum Step {
     Other(ArchiveStep),
 }
 
-/// Brings the index up to date with the logs as they are now, and gives it open, with the sessions that can't be read.
-pub(super) fn bring_up_to_date(
-    memory: &MemoryReader,
-    sources: &[Source],
-    wanted: Wanted,
-) -> Tried<(Held, Vec<SessionId>)> {
+/// The index, up to date and open.
+pub(super) struct Current {
+    pub(super) held: Held,
+    /// What is known of the logs, and of which version of the database, if nothing had to be done.
+    pub(super) known: Option<(i64, Logs)>,
+    /// Sessions that can't be read.
+    pub(super) unread: Vec<SessionId>,
+}
+
+/// Brings the index up to date with the logs as they are now.
+pub(super) fn bring_up_to_date(memory: &MemoryReader, sources: &[Source], wanted: Wanted) -> Tried<Current> {
     let mut held = Held::open(memory)?;
+    let version = data_version(held.connection())?;
     let known = logs(held.connection())?;
-    if wanted != Wanted::OneLog {
-        remove_gone(held.connection(), &known, sources)?;
-    }
+    let removed = wanted != Wanted::OneLog && remove_gone(held.connection(), &known, sources)?;
     if wanted == Wanted::Everything {
         vector::update(held.connection(), memory)?;
     }
     let mut dirty = dirty_of(held.connection(), &known, sources)?;
+    if dirty.is_empty() && !removed {
+        return Ok(Current { held, known: Some((version, known)), unread: Vec::new() });
+    }
     let mut unread = Vec::new();
     while !dirty.is_empty() {
         let turn = Instant::now();
@@ -134,7 +141,7 @@ pub(super) fn bring_up_to_date(
         dirty = dirty_of(held.connection(), &known, &left)?;
     }
     unread.sort_unstable();
-    Ok((held, unread))
+    Ok(Current { held, known: None, unread })
 }
 
 /// The logs that are not as they were.
@@ -160,19 +167,20 @@ fn dirty_of(connection: &Connection, known: &Logs, sources: &[Source]) -> Tried<
     Ok(dirty)
 }
 
-/// Removes what is known of logs that are not there any more.
-fn remove_gone(connection: &mut Connection, known: &Logs, sources: &[Source]) -> Tried<()> {
+/// Removes what is known of logs that are not there any more. Whether there was anything.
+fn remove_gone(connection: &mut Connection, known: &Logs, sources: &[Source]) -> Tried<bool> {
     let there: BTreeSet<(SessionId, Origin)> = sources.iter().map(|it| (it.session, it.origin)).collect();
     let gone: Vec<&LogRow> =
         known.values().filter(|row| !there.contains(&(row.session, row.origin))).collect();
     if gone.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for row in gone {
         remove_log(&transaction, row.id)?;
     }
-    Ok(transaction.commit()?)
+    transaction.commit()?;
+    Ok(true)
 }
 
 /// Reads what came to a log since it was read last, up to some bytes of text.
@@ -180,7 +188,7 @@ fn read(memory: &MemoryReader, dirty: &Dirty, most: usize) -> Read {
     let source = &dirty.source;
     let known = dirty.row.as_ref().zip(dirty.state.as_ref());
     if let Some((_, (mark, _))) = known
-        && source.log.is_at(mark).unwrap_or(false)
+        && source.log().is_at(mark).unwrap_or(false)
     {
         return Read::Same { stamp: stamp_now(source, mark, mark) };
     }
@@ -197,10 +205,10 @@ fn read(memory: &MemoryReader, dirty: &Dirty, most: usize) -> Read {
 }
 
 /// What the file system said before the log was looked at, if the log still ends where it is said to end.
-fn stamp_now(source: &Source, before: &LogMark, mark: &LogMark) -> Option<Vec<u8>> {
+fn stamp_now(source: &Source, before: &LogMark, mark: &LogMark) -> Option<Stamp> {
     let stamp = stamp(source, before.segment)?;
     // Looked at again, behind the stamp: what came in between is not covered by it.
-    source.log.is_at(mark).unwrap_or(false).then_some(stamp)
+    source.log().is_at(mark).unwrap_or(false).then_some(stamp)
 }
 
 fn resume(source: &Source, memory: &MemoryReader, fold: &[u8]) -> Option<Folding> {
@@ -217,7 +225,7 @@ fn resume(source: &Source, memory: &MemoryReader, fold: &[u8]) -> Option<Folding
 fn read_from(source: &Source, mut folding: Folding, mark: Option<&LogMark>, most: usize) -> Option<Read> {
     let mut steps = Vec::new();
     let (mut len, mut has_more) = (0_usize, false);
-    let since = source.log.read_since(mark, &mut |records| {
+    let since = source.log().read_since(mark, &mut |records| {
         if len >= most {
             has_more = true;
         }

@@ -14,7 +14,7 @@ use super::super::store::{
     VALUE_VERSION, cursor_of, json, origin_no, remove_log, remove_records, signed, unsigned,
 };
 use super::super::{Tried, Trouble};
-use super::{Batch, Dirty, Read, Step};
+use super::{Batch, Dirty, Read, Stamp, Step};
 
 /// How long others may have to wait for a transaction.
 const TRANSACTION: Duration = Duration::from_millis(200);
@@ -36,7 +36,7 @@ impl Writing {
             self.begun = Some(Instant::now());
         }
         let has_more = match found {
-            Read::Same { stamp } => restamp(connection, dirty, stamp.as_deref())?,
+            Read::Same { stamp } => restamp(connection, dirty, stamp)?,
             Read::Batch(batch) => write(connection, dirty, *batch)?,
             Read::Unread(_) => false,
         };
@@ -54,7 +54,7 @@ impl Writing {
     }
 }
 
-fn restamp(connection: &Connection, dirty: &Dirty, stamp: Option<&[u8]>) -> Tried<bool> {
+fn restamp(connection: &Connection, dirty: &Dirty, stamp: Option<Stamp>) -> Tried<bool> {
     if let (Some(row), Some(stamp)) = (&dirty.row, stamp) {
         let mut statement = connection
             .prepare_cached("UPDATE log SET stamp = ?1 WHERE id = ?2 AND next = ?3 AND chain = ?4")?;
