@@ -42,6 +42,7 @@ pub use recovery::{
 };
 pub use salvage::{LeftOut, Loss, LostSpan};
 pub use segment::{LogDir, SegmentName};
+#[cfg(feature = "search")]
 pub(crate) use since::Since;
 pub use verify::{Finding, LogVerification, Severity};
 

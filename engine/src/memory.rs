@@ -51,6 +51,7 @@ pub struct MemoryReader {
     clock: Arc<dyn Clock>,
     workspace: WorkspaceHash,
     archive_tools: BTreeSet<String>,
+    #[cfg_attr(not(feature = "search"), expect(dead_code, reason = "there is no index"))]
     policy: IndexPolicy,
 }
 
