@@ -33,7 +33,6 @@ pub use registry::{
 pub use workspace::{WorkspaceHash, canonical, slug};
 
 use crate::artifacts::{ArtifactReader, Artifacts, Remembered};
-
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durability, ForkPoint, LogOptions, Packing};

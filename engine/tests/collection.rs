@@ -421,13 +421,17 @@ fn interrupted(
 #[test]
 fn what_is_named_while_a_collection_looks_stays() {
     let comes_back: [fn(&Session, ArtifactReceipt); 4] = [
-        |session, _| drop(run_call(session, CallResult::succeeded("old ".repeat(50))).unwrap()),
-        |session, old| drop(session.append(Message::user("See.").part(file(old))).unwrap()),
+        |session, _| {
+            run_call(session, CallResult::succeeded("old ".repeat(50))).unwrap();
+        },
+        |session, old| {
+            session.append(Message::user("See.").part(file(old))).unwrap();
+        },
         |session, old| drop(session.artifacts().lease(&[old.digest], Timestamp(i64::MAX)).unwrap()),
         |session, old| {
             let derived = NewArtifact::new("d", "derived from the old one").parent(old.digest);
             let derived = session.artifacts().put(derived).unwrap();
-            drop(session.append(Message::user("See.").part(file(derived))).unwrap());
+            session.append(Message::user("See.").part(file(derived))).unwrap();
         },
     ];
     for (way, comes_back) in comes_back.into_iter().enumerate() {

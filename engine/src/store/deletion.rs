@@ -349,9 +349,12 @@ fn finish(store: &Arc<StoreInner>, note: &Note) -> Result<bool> {
     if note.archive == ArchiveFate::Erased {
         home.remove_tree(&archive)?;
         home.remove_tree(&with_suffix(&archive, DELETED))?;
-        outlived::forget(store, &place, &note.artifacts, &note.exports(home))?;
+        outlived::forget(store, &place, &note.exports(home))?;
     }
     home.remove_tree(&deleted)?;
+    if note.archive == ArchiveFate::Erased {
+        outlived::drop_artifacts(store, &place, &note.artifacts)?;
+    }
     home.discard_catalog()?;
     remove_note(home, &path)?;
     Ok(true)

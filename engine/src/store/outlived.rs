@@ -32,13 +32,15 @@ pub(super) fn artifacts_of(home: &Home, place: &SessionPlace) -> Result<Vec<Dige
     Ok(crate::artifacts::artifacts_of(home, place)?.into_iter().collect())
 }
 
-/// Removes what outlived a session, but for its archive.
-pub(super) fn forget(
-    store: &Arc<StoreInner>,
-    place: &SessionPlace,
-    artifacts: &[Digest],
-    exports: &[PathBuf],
-) -> Result<()> {
+/// Removes the artifacts that only a forgotten session named. Its log and its archive are gone. If another log of the workspace
+/// can't be read whole, they stay until it can: it might name them.
+pub(super) fn drop_artifacts(store: &Arc<StoreInner>, place: &SessionPlace, named: &[Digest]) -> Result<()> {
+    let artifacts = Artifacts::new(store, &place.workspace, None);
+    artifacts.drop_unreferenced(&named.iter().copied().collect()).map(drop)
+}
+
+/// Removes what outlived a session, but for its archive and its artifacts.
+pub(super) fn forget(store: &Arc<StoreInner>, place: &SessionPlace, exports: &[PathBuf]) -> Result<()> {
     let home = &store.home;
     let prefix = place.id.to_string();
     let log = SharedLog::of_workspace(home, &store.clock, &place.workspace);
@@ -60,10 +62,7 @@ pub(super) fn forget(
         }
     }
     crate::memory::remove_unfinished_archive(home, place)?;
-    crate::memory::discard_index(home, &place.workspace)?;
-    // Last, since a log of another session that can't be read keeps them: it might name any of them.
-    let artifacts = artifacts.iter().copied().collect();
-    Artifacts::new(store, &place.workspace, None).drop_unreferenced(&artifacts).map(drop)
+    crate::memory::discard_index(home, &place.workspace)
 }
 
 /// Files that are under the home and not of it, and that are a session's: they name it in their path or text, or begin as a
