@@ -43,7 +43,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sessionlog_codec::ids::SessionId;
 
 pub(crate) use blobs::{Blobs, Held};
-pub(crate) use carry::carry;
+pub(crate) use carry::{carry, copy};
 pub use collect::{ArchiveRoots, GRACE, GcOptions, GcReport, GcRun, KeptFor, Tally};
 pub use named::NamedArtifact;
 pub(crate) use named::{artifacts_of, receipts_of};

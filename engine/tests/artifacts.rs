@@ -96,8 +96,7 @@ fn the_same_content_is_one_file_and_a_hurt_one_is_never_given_out() {
             assert!(error.to_string().contains(&part), "{error}");
         }
     }
-    let repaired =
-        artifacts.put(NewArtifact::new("report", content.clone()).media_type("text/plain")).unwrap();
+    let repaired = artifacts.put(NewArtifact::new("report", content).media_type("text/plain")).unwrap();
     assert_eq!(repaired.digest, digest);
     assert_eq!(artifacts.read().inspect(&digest).unwrap().len, 700);
     assert_eq!(files(&storage).len(), 1);
@@ -416,7 +415,7 @@ fn a_full_disk_costs_as_little_of_a_result_as_it_must() {
     assert!(shown.contains("4096 of 200000 bytes") && shown.contains("the disk was full"), "{shown}");
     assert!(files(&storage).is_empty(), "what was begun gave its room back");
     storage.set_capacity(None);
-    run_call(&session, CallResult::succeeded(long.clone())).unwrap();
+    run_call(&session, CallResult::succeeded(long)).unwrap();
     assert!(finished(&session)[1].artifact.is_some());
     session.close().unwrap();
 }
@@ -435,7 +434,7 @@ fn a_failed_sync_of_the_names_is_not_trusted_later() {
     storage.fail(Fault::new(CallKind::SyncDir, FaultError::EIO).on(shelf));
     run_call(&session, CallResult::succeeded(long.clone())).unwrap();
     assert_eq!(finished(&session)[0].artifact, None);
-    run_call(&session, CallResult::succeeded(long.clone())).unwrap();
+    run_call(&session, CallResult::succeeded(long)).unwrap();
     assert!(finished(&session)[1].artifact.is_some());
     let id = session.id();
     std::mem::forget(session);

@@ -83,6 +83,25 @@ fn archive(storage: &SimStorage, id: SessionId, digest: &Digest) {
     writer.close().unwrap();
 }
 
+/// The bookmark of a child that nobody's call waits for.
+fn delegated(child: NodeId) -> NodeOpened {
+    NodeOpened {
+        child,
+        invocation_id: InvocationId([7; 16]),
+        parent: NodeId::ROOT,
+        call: None,
+        call_id: None,
+        agent: "worker".into(),
+        kind: AgentKind::External,
+        prompt: "Do.".into(),
+        description: None,
+        working_directory: None,
+        run_id: None,
+        depth: 1,
+        source_id: None,
+    }
+}
+
 #[test]
 fn each_reason_to_stay_is_enough_and_is_counted() {
     let (storage, clock) = (SimStorage::new(), Hand::new());
@@ -101,22 +120,7 @@ fn each_reason_to_stay_is_enough_and_is_counted() {
     session.clear("run 2").unwrap();
     // A child that ended, and nobody has told its parent.
     let child = session.ledger(sessionlog::projections::Ledger::next_node).unwrap();
-    let opened = NodeOpened {
-        child,
-        invocation_id: InvocationId([7; 16]),
-        parent: NodeId::ROOT,
-        call: None,
-        call_id: None,
-        agent: "worker".into(),
-        kind: AgentKind::External,
-        prompt: "Do.".into(),
-        description: None,
-        working_directory: None,
-        run_id: None,
-        depth: 1,
-        source_id: None,
-    };
-    record(&session, NodeId::ROOT, opened);
+    record(&session, NodeId::ROOT, delegated(child));
     let parts = stored(of("child")).to_vec();
     record(&session, child, NodeSettled { status: NodeStatus::Completed, reason: None, parts });
     let request = RawBytes(format!("{{\"evidence\":[\"{}\"]}}", of("slot").digest).into_bytes());

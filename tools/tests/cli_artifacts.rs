@@ -184,3 +184,19 @@ fn what_nothing_names_is_collected_after_a_preview() {
     assert!(refused.err.contains("gc.log_hurt") && refused.err.contains(&id), "{}", refused.err);
     assert!(blob_of(&home, &digest).is_file());
 }
+
+#[test]
+fn a_repaired_session_has_its_artifacts() {
+    let (home, session, digest) = with_artifact();
+    let id = session.id().to_string();
+    session.append(Message::user("the last words, which are hurt")).unwrap();
+    session.close().unwrap();
+    cli_support::flip(&cli_support::segment(&home.path(), &id), "the last words");
+    let before = snapshot(&home.path());
+    let copy = home.dir.path().join("copy");
+    home.run(&["repair", &id, "--to", &copy.display().to_string()]).exits(3);
+    assert_eq!(snapshot(&home.path()), before, "the hurt home is not touched");
+    let listed = cli_support::logdump(&copy, &["artifact", "ls", &id, "--json"]).exits(0).json();
+    assert_eq!(listed["artifacts"][0]["state"], "whole");
+    cli_support::logdump(&copy, &["artifact", "slice", &digest, "--lines", "1"]).exits(0);
+}

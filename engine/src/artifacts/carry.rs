@@ -5,16 +5,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use sessionlog_codec::event::{ArtifactPut, Event};
-use sessionlog_codec::ids::{Digest, Position};
+use sessionlog_codec::ids::{Digest, Position, Timestamp};
 use sessionlog_codec::record::Payload;
 
 use super::Artifacts;
-use super::blobs::Held;
+use super::blobs::{Blobs, Doubts, Held};
 use super::facts::Facts;
 use super::mark::Finder;
 use crate::error::Result;
 use crate::log::{LogReader, ReadItem};
-use crate::store::{SessionPlace, StoreInner};
+use crate::store::{Home, SessionPlace, StoreInner, WorkspaceHash};
 
 /// Gives the workspace `to` what the history up to `at` names in the workspace it comes from, and what that was derived from.
 /// Until the fork can be read, the lock that is given back is to be held.
@@ -85,4 +85,32 @@ fn said_of(facts: &Facts, digest: Digest, to: &SessionPlace) -> Option<Event> {
         session_id: Some(to.id),
     };
     Some(put.into())
+}
+
+/// Copies artifacts into another home, as far as they are there and whole. Nothing of the home that they come from is changed:
+/// no second names for its files.
+///
+/// # Errors
+/// `Full` or `Io` if they can't be written.
+pub(crate) fn copy(
+    from: (&Home, &WorkspaceHash),
+    to: (&Home, &WorkspaceHash),
+    digests: &BTreeSet<Digest>,
+    now: Timestamp,
+) -> Result<()> {
+    if digests.is_empty() {
+        return Ok(());
+    }
+    let (from, to) = (Blobs::new(from.0, from.1), Blobs::new(to.0, to.1));
+    let (held, doubts) = (to.hold()?, Doubts::default());
+    for digest in digests {
+        let mut content = Vec::new();
+        match from.scan(digest, &mut |piece| content.extend_from_slice(piece)) {
+            Ok(_) => {
+                to.put(&held, &content, now, &doubts)?;
+            }
+            Err(error) => tracing::warn!(%digest, %error, "the artifact can't be taken along"),
+        }
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sessionlog_codec::RawBytes;
 use sessionlog_codec::event::{Event, GapMarked, Role, SessionCreated};
 use sessionlog_codec::ids::{
-    KindNo, LogId, MessageNo, NodeId, Position, SchemaVersion, SessionId, Timestamp,
+    Digest, KindNo, LogId, MessageNo, NodeId, Position, SchemaVersion, SessionId, Timestamp,
 };
 use sessionlog_codec::record::{Envelope, Payload, Record, TimeOrigin};
 use sessionlog_codec::registry::{UNREADABLE, kind};
@@ -15,6 +15,8 @@ use uuid::Uuid;
 
 use super::reader::SessionReader;
 use super::state::logged;
+use crate::artifacts::{self, receipts_of};
+use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::salvage::builder::LogBuilder;
 use crate::log::salvage::{Item, Layout, Link, Survey, survey};
@@ -212,6 +214,8 @@ impl Salvage {
     /// Writes the session into a new home at `home`, which must not exist or be an empty directory. `read` is told of the
     /// bytes of the hurt session as they are copied.
     ///
+    /// The artifacts that it names are copied too, as far as they are whole; what they were derived from is not.
+    ///
     /// Durable when it returns: the new home with the session. If it does not return, the home has a session without a log,
     /// and beside the log's place a directory `log.salvaging`: remove the home and try again.
     ///
@@ -225,8 +229,15 @@ impl Salvage {
         home.create_session_dir(&self.workspace_path, &place)?;
         let log_id = LogId::from(Uuid::now_v7());
         let log = LogBuilder::begin(place.log_dir(&self.storage), LogOptions::default(), log_id)?;
-        let mut copy = Copying { salvage: self, log, last_time: Timestamp(0) };
+        let mut copy = Copying { salvage: self, log, last_time: Timestamp(0), named: BTreeSet::new() };
         self.layout.walk(read, &mut |item| copy.item(item))?;
+        let given = &self.report.source;
+        let source = if in_home(given) { given.clone() } else { canonical(given) };
+        if let Some(root) = source.ancestors().nth(4).filter(|_| in_home(&source)) {
+            let from = Home { storage: Arc::clone(&self.storage), root: root.to_owned() };
+            let from = (&from, &self.workspace);
+            artifacts::copy(from, (&home, &place.workspace), &copy.named, SystemClock.now())?;
+        }
         copy.log.finish()?;
         Ok(place)
     }
@@ -399,12 +410,17 @@ struct Copying<'a> {
     salvage: &'a Salvage,
     log: LogBuilder,
     last_time: Timestamp,
+    /// The artifacts that receipts name.
+    named: BTreeSet<Digest>,
 }
 
 impl Copying<'_> {
     fn item(&mut self, item: Item<'_>) -> Result<()> {
         match item {
             Item::Frame { frame, epoch, .. } => {
+                for event in frame.records().iter().filter_map(|record| logged(record).ok()) {
+                    self.named.extend(receipts_of(&event.event).into_iter().map(|receipt| receipt.digest));
+                }
                 let records: Vec<(Envelope, Payload<'_>)> =
                     frame.records().iter().map(|record| (readable(record), record.payload)).collect();
                 // A first record that is there and can't be read is made anew as one that is missing is.
