@@ -197,7 +197,8 @@ impl Artifacts {
     }
 
     /// Removes those of `candidates` that nothing names any more, at once: for a session that is to be forgotten, whose log and
-    /// archive are gone. Besides, whatever was half written when its process ended. What is leased stays, and what somebody
+    /// archive are gone. Besides, whatever was half written, or written and not named, when its process ended: nobody is about
+    /// to name it, since whoever is holds the lock. What is leased stays, and what somebody
     /// else put within the last hour, who may be about to name it.
     ///
     /// # Errors
@@ -221,7 +222,8 @@ impl Artifacts {
         }
         let mut report = GcReport::default();
         let mut plan = plan(&listing, &mut marks, &facts, listing.unfinished.clone(), &mut report);
-        plan.drop.retain(|(digest, _)| candidates.contains(digest));
+        // What no log names or tells of was kept by a session that died before it could name it: that one, for all we know.
+        plan.drop.retain(|(digest, _)| candidates.contains(digest) || !facts.described.contains_key(digest));
         self.carry_out(&plan, Duration::ZERO, &mut report)?;
         Ok(report.dropped)
     }

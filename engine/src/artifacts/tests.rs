@@ -44,6 +44,9 @@ fn what_a_forgotten_session_alone_named_goes_at_once() {
     let shelf = store.reader().path().join(format!("workspaces/{}/artifacts/aa", session.place().workspace));
     let half = format!("{}.0197.new", "aa".repeat(32));
     storage.put_file(shelf.join(half), *b"half of the session's text").unwrap();
+    // A result that its process did not live to name.
+    let artifacts = gone.artifacts();
+    let orphan = artifacts.put_held(&artifacts.hold().unwrap(), b"orphan", None).unwrap().digest;
     let place = gone.place().clone();
     std::mem::forget(gone);
     for path in storage.files().into_iter().filter(|path| path.starts_with(&place.dir)) {
@@ -54,7 +57,8 @@ fn what_a_forgotten_session_alone_named_goes_at_once() {
 
     let candidates = BTreeSet::from([own, shared, base, derived, leased, elsewhere, others]);
     let dropped = session.artifacts().drop_unreferenced(&candidates).unwrap();
-    assert_eq!(dropped.iter().map(|entry| entry.digest).collect::<Vec<_>>(), [own]);
+    let dropped: BTreeSet<_> = dropped.iter().map(|entry| entry.digest).collect();
+    assert_eq!(dropped, BTreeSet::from([own, orphan]));
     let left: BTreeSet<_> =
         session.artifacts().read().list().unwrap().into_iter().map(|entry| entry.digest).collect();
     assert_eq!(left, BTreeSet::from([shared, base, derived, leased, elsewhere, others]));

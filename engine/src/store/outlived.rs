@@ -90,13 +90,16 @@ pub(super) fn exports_of(home: &Home, place: &SessionPlace) -> Vec<PathBuf> {
 fn beginnings(reader: &SessionReader) -> BTreeSet<Vec<u8>> {
     let mut pieces: BTreeMap<NodeId, Pieces> = BTreeMap::new();
     let walk = |visit: &mut dyn FnMut(&LoggedEvent)| {
-        // Of a session that can't be read, nothing is known.
-        let _ = reader.events(Position(1), &mut |item| {
+        let read = reader.events(Position(1), &mut |item| {
             if let EventItem::Event(event) = item {
                 visit(&event);
             }
             ControlFlow::Continue(())
         });
+        if let Err(error) = read {
+            let id = reader.place().id;
+            tracing::warn!(session = %id, %error, "copies of its transcript are not looked for");
+        }
     };
     walk(&mut |event| pieces.entry(event.node).or_insert_with(|| Pieces::of(event.node)).note(event));
     let mut lines = BTreeSet::new();
