@@ -48,6 +48,12 @@ pub(super) fn forget(store: &Arc<StoreInner>, place: &SessionPlace, exports: &[P
         &[kind::VectorAttached],
         &|event| matches!(event, Event::VectorAttached(vector) if vector.record_id.starts_with(&prefix)),
     )?;
+    let of_roots = [kind::RootRegistered, kind::RootUnregistered];
+    SharedLog::of_user(home, &store.clock).erase(&of_roots, &|event| match event {
+        Event::RootRegistered(root) => root.session_id == place.id,
+        Event::RootUnregistered(root) => root.session_id == place.id,
+        _ => false,
+    })?;
     let others = foreign(home);
     // The list was on disk: it is not believed about what is ours.
     for path in exports.iter().filter(|path| others.iter().any(|other| path.starts_with(other))) {
