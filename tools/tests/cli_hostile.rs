@@ -40,8 +40,6 @@ fn reading(id: &str) -> Vec<Vec<String>> {
         "plan {}",
         "resolve {}",
         "learn status {}",
-        "learn queue",
-        "learn library",
         "stat {}",
         "verify",
         "verify {}",
