@@ -40,6 +40,7 @@ fn reading(id: &str) -> Vec<Vec<String>> {
         "plan {}",
         "resolve {}",
         "learn status {}",
+        "search --no-index --all-workspaces --newest",
         "stat {}",
         "verify",
         "verify {}",
@@ -91,6 +92,20 @@ fn nothing_that_a_terminal_obeys_is_printed() {
     let listed = home.run(&["ls", "--json", "--roots"]).json();
     let title = listed["sessions"][0]["title"].as_str().unwrap().to_owned();
     assert_eq!(title, format!("title {}", EVIL.trim_end_matches('\u{0}').to_owned() + "\0"));
+}
+
+/// What is removed for good is shown before, and what is shown is content.
+#[test]
+fn no_list_or_preview_prints_what_a_terminal_obeys() {
+    let (home, id) = evil_home();
+    for args in
+        [&["roots"][..], &["delete", &id], &["forget", &id], &["redact", &id, "--message", "1", "--results"]]
+    {
+        for run in [home.run(args), home.run(&[args, &["--json"]].concat())] {
+            assert!(run.code <= 1, "{args:?} {}", run.err);
+            assert!(run.out.find(is_dangerous).is_none() && run.err.find(is_dangerous).is_none(), "{args:?}");
+        }
+    }
 }
 
 #[test]
