@@ -25,6 +25,9 @@ pub fn run(args: &ShowArgs, context: &Context) -> Result<Exit, Failure> {
     if args.follow {
         return super::follow::show(args, context, &selected);
     }
+    if let Some(exit) = end(args, context, &selected)? {
+        return Ok(exit);
+    }
     let mut tree = TreeState::default();
     let mut gaps = Vec::new();
     let health = Health::read(&selected.reader, Position(1), &mut |item| {
@@ -47,6 +50,22 @@ pub fn run(args: &ShowArgs, context: &Context) -> Result<Exit, Failure> {
         Format::Json => context.json(&as_json(&selected, &entries, &health))?,
     }
     Ok(health.tell(context, &selected.row.id))
+}
+
+/// Shows the end of a transcript for the price of what is shown, however long it is. `None`: something else is asked for, or
+/// something is wrong there, and all of the log is to be looked at.
+fn end(args: &ShowArgs, context: &Context, selected: &Selected) -> Result<Option<Exit>, Failure> {
+    let (Some(last), None, None) = (args.last, args.after, args.limit) else { return Ok(None) };
+    let health = Health::of_end(&selected.reader)?;
+    if health.exit() != Exit::Clean {
+        return Ok(None);
+    }
+    let entries = selected.reader.newest(selected.row.node, last)?;
+    match context.format() {
+        Format::Human => human(args, context, selected, &entries, &[])?,
+        Format::Json => context.json(&as_json(selected, &entries, &health))?,
+    }
+    Ok(Some(Exit::Clean))
 }
 
 /// Entries with the gaps of the log between them: a gap is the whole tree's, for nobody knows whose records are gone.
