@@ -15,7 +15,8 @@ use sessionlog::learning::Lesson;
 use sessionlog::library::{JudgeError, Question};
 use sessionlog::projections::learning::{Draft, Proposition, SearchOptions, Speaker};
 use sessionlog::{
-    Durability, LearnOptions, LearnReport, Librarian, Message, NewSession, Store, Thinker, Thought, Verdict,
+    Durability, ErrorKind, LearnOptions, LearnReport, Librarian, Message, NewSession, Store, Thinker,
+    Thought, Verdict,
 };
 
 /// Draws one proposition from every segment that ended with a task: what its report found out.
@@ -77,7 +78,11 @@ pub const OPTIONS: LearnOptions = LearnOptions::tokens(128_000);
 pub fn catch_up(store: &Store) -> Result<u64, Box<dyn Error + Send + Sync>> {
     let mut learned = 0;
     for place in store.reader().places()? {
-        let status = store.reader().learn_status(place.id, &OPTIONS)?;
+        let status = match store.reader().learn_status(place.id, &OPTIONS) {
+            // Its host died while it began it.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            status => status?,
+        };
         if status.closable > 0 || !status.segments.is_empty() {
             let (session, _) = store.resume(place.id)?;
             learned += session.learn(OPTIONS, &mut Reader, &mut Clerk)?.learned;

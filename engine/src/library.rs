@@ -319,7 +319,7 @@ impl Library {
         let home = &self.store.home;
         let dir = home.root.join("user");
         home.create_dir(&dir)?;
-        let owner = Owner::this_process(self.store.now_text());
+        let owner = Owner::in_passing(self.store.now_text());
         owner::take(&home.storage, &dir.join("librarian.lock"), &owner).map_err(|error| {
             if error.kind() != ErrorKind::Locked {
                 return error;

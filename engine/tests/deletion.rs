@@ -7,6 +7,7 @@ mod support;
 use sessionlog::codec::event::{ArchiveFate, TurnOutcome};
 use sessionlog::codec::ids::SessionId;
 use sessionlog::log::Severity;
+use sessionlog::projections::memory::MemoryQuery;
 use sessionlog::storage::{CrashMode, Fault, FaultError, Repeat, SimStorage};
 use sessionlog::{ErrorKind, ForkOptions, ForkPoint, Message, NewSession, Session, Store};
 use support::tree::open;
@@ -227,4 +228,41 @@ fn a_writer_that_comes_late_finds_nothing() {
         late.fork(id, ForkPoint::Head, ForkOptions::default()).unwrap_err().kind(),
         ErrorKind::NotFound
     );
+}
+
+/// Power is lost at each call of a deletion in turn, and a host that opened the store before begins a session, or a fork, of
+/// the same id: it gets none once the old one is gone, and what is kept of that is not lost over it.
+#[test]
+fn an_id_is_not_used_again_while_its_session_is_going() {
+    let whole = SimStorage::new();
+    let [id, stays] = two(&whole);
+    let hits = |store: &Store| {
+        let workspace = store.reader().session(stays).unwrap().place().workspace.clone();
+        store.reader().memory(&workspace).search(&MemoryQuery::of_text(SECRET)).unwrap().total
+    };
+    let before = hits(&open(&whole));
+    for nth in 0..remove_calls(&whole, id, ArchiveFate::Kept) {
+        let storage = whole.power_cut(CrashMode::KeepAll);
+        let host = open(&storage);
+        let store = open(&storage);
+        storage.fail(Fault::any(FaultError::EIO).after(nth).repeat(Repeat::Always));
+        drop(store.delete(id));
+        storage.clear_faults();
+        let again = NewSession { id: Some(id), ..NewSession::new("again") };
+        assert_eq!(host.create("/w", again).unwrap_err().kind(), ErrorKind::Conflict, "call {nth}");
+        let options = ForkOptions { id: Some(id), ..ForkOptions::default() };
+        let refused = host.fork(stays, ForkPoint::Head, options).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "call {nth}");
+        let store = open(&storage);
+        if store.reader().session(id).is_ok() {
+            check_whole(&store, id);
+        } else {
+            check_gone(&store, id);
+        }
+        assert_eq!(hits(&store), before, "call {nth}");
+        assert!(
+            storage.files().iter().all(|path| !path.to_string_lossy().contains(".deleted")),
+            "call {nth}"
+        );
+    }
 }

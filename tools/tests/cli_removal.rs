@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use cli_support::trees::{PLAIN, crashed, growing};
 use cli_support::{Home, delegate, logdump, segment, snapshot};
 use sessionlog::codec::event::{Effect, TitleOrigin, TurnOutcome};
-use sessionlog::{CallResult, Message, NewArtifact, NewSession};
+use sessionlog::{CallResult, Message, NewArtifact, NewSession, Store};
 
 const SECRET: &str = "xyzzyplugh";
 
@@ -217,4 +217,168 @@ fn what_is_redacted_is_gone_and_the_rest_verifies() {
     // What the session can't be read without is refused.
     let created = home.run(&["redact", &id, "--position", "1", "--yes"]).exits(4);
     assert!(created.err.contains("can't be read without it"), "{}", created.err);
+}
+
+/// Writes that a session is being forgotten, as whoever can write into the home may.
+fn forge(home: &Home, id: &str, workspace: &str, exports: &[&str]) {
+    let exports: Vec<_> = exports.iter().map(|path| path.as_bytes().to_vec()).collect();
+    let note = serde_json::json!({
+        "session": id, "workspace": workspace, "archive": "erased", "last": 5, "artifacts": [], "exports": exports,
+    });
+    fs::create_dir_all(home.path().join("deletions")).unwrap();
+    fs::write(home.path().join(format!("deletions/{id}.json")), note.to_string()).unwrap();
+}
+
+fn workspace_dir(home: &Home) -> PathBuf {
+    fs::read_dir(home.path().join("workspaces")).unwrap().next().unwrap().unwrap().path()
+}
+
+/// Notes and links that somebody planted lead a deletion nowhere outside of the home, and keep none from being done.
+#[test]
+fn a_deletion_removes_nothing_outside_of_the_home() {
+    const FORGED: &str = "0197b4a2-7c1e-7000-8000-0123456789ab";
+    let home = Home::new();
+    let [id, stays] = two(&home);
+    let outside = home.dir.path().join("outside");
+    for name in ["archive", "sessions", "artifacts"] {
+        for id in [FORGED, &format!("{FORGED}.deleted"), &id] {
+            fs::create_dir_all(outside.join(name).join(id)).unwrap();
+            fs::write(outside.join(name).join(id).join("precious"), "precious").unwrap();
+        }
+    }
+    fs::create_dir_all(outside.join("index/catalog")).unwrap();
+    for name in ["memory.sqlite", "memory.sqlite-wal", "catalog/db"] {
+        fs::write(outside.join("index").join(name), "precious").unwrap();
+    }
+    let before = snapshot(&outside);
+    let link = std::os::unix::fs::symlink::<PathBuf, PathBuf>;
+    link(outside.clone(), home.path().join("link")).unwrap();
+    link(outside.clone(), home.path().join("workspaces/aaaaaaaaaaaa")).unwrap();
+    let workspace = workspace_dir(&home);
+    let workspace = if workspace.ends_with("aaaaaaaaaaaa") {
+        let mut all = fs::read_dir(home.path().join("workspaces")).unwrap().map(|it| it.unwrap().path());
+        all.find(|path| !path.ends_with("aaaaaaaaaaaa")).unwrap()
+    } else {
+        workspace
+    };
+    let hash = workspace.file_name().unwrap().to_str().unwrap().to_owned();
+    let exports = ["link/archive", "link/index/memory.sqlite", "../outside/index", "link/../link/sessions"];
+    // A workspace that is a link, and one that is none any more.
+    for of in ["aaaaaaaaaaaa", "bbbbbbbbbbbb"] {
+        forge(&home, FORGED, of, &[]);
+        Store::open(home.path()).unwrap();
+        assert!(!home.path().join(format!("deletions/{FORGED}.json")).exists());
+        assert_eq!(snapshot(&outside), before);
+    }
+    forge(&home, FORGED, &hash, &exports);
+    home.run(&["delete", &stays, "--yes"]).exits(0);
+    assert_eq!(snapshot(&outside), before);
+    // Links in the place of what is ours.
+    for name in ["archive", "index", "artifacts"] {
+        drop(fs::remove_dir_all(workspace.join(name)));
+        link(outside.join(name), workspace.join(name)).unwrap();
+        home.run(&["forget", &id, "--yes"]).exits(4);
+        assert_eq!(snapshot(&outside), before, "{name}");
+        fs::remove_file(workspace.join(name)).unwrap();
+    }
+    drop(fs::remove_dir_all(home.path().join("index")));
+    link(outside.join("index"), home.path().join("index")).unwrap();
+    home.run(&["forget", &id, "--yes"]).exits(4);
+    assert_eq!(snapshot(&outside), before);
+    fs::remove_file(home.path().join("index")).unwrap();
+    home.run(&["forget", &id, "--yes"]).exits(0);
+    assert!(files_below(&home.path(), SECRET).is_empty());
+}
+
+fn files_below(dir: &Path, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(files_below(&path, text));
+        } else if fs::read(&path).unwrap().windows(text.len()).any(|window| window == text.as_bytes()) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Forgetting waits with its artifacts for a neighbour that is hurt. Meanwhile others are deleted, that neighbour too, and then
+/// it is done.
+#[test]
+fn what_hinders_a_deletion_hinders_no_other_one() {
+    let home = Home::new();
+    let [hurt, stays] = two(&home);
+    let session = home.store.create(home.dir.path(), NewSession::new("secret")).unwrap();
+    session.artifacts().put(NewArtifact::new("report", "plugh in a report")).unwrap();
+    let forgotten = session.id().to_string();
+    session.close().unwrap();
+    let path = segment(&home.path(), &hurt);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[600] ^= 0xff;
+    fs::write(&path, &bytes).unwrap();
+    home.run(&["forget", &forgotten, "--yes"]).exits(3);
+    home.run(&["delete", &stays, "--yes"]).exits(0);
+    home.run(&["delete", &hurt, "--yes"]).exits(0);
+    Store::open(home.path()).unwrap();
+    assert!(files_below(&home.path(), "plugh in a report").is_empty());
+    let notes = fs::read_dir(home.path().join("deletions")).unwrap();
+    assert_eq!(notes.count(), 1, "the lock");
+}
+
+/// Copies that somebody laid beside what is ours, under names that look like ours.
+#[test]
+fn copies_beside_what_is_ours_are_forgotten_too() {
+    let home = Home::new();
+    let [id, stays] = two(&home);
+    home.run(&["roots", "hide", &stays, "--reason", "done"]).exits(0);
+    // A tail of the user's log that a crash tore, with the word in it.
+    let reason = format!("{SECRET} {}", "and so on ".repeat(30));
+    home.run(&["roots", "hide", &id, "--reason", &reason]).exits(0);
+    let log = home.path().join("user/log/00000000000000000001.seg");
+    let bytes = fs::read(&log).unwrap();
+    let at = bytes.windows(SECRET.len()).rposition(|window| window == SECRET.as_bytes()).unwrap();
+    fs::write(&log, &bytes[..at + 40]).unwrap();
+    home.run(&["roots", "unhide", &stays]).exits(0);
+    assert!(!files_below(&home.path().join("user/quarantine"), SECRET).is_empty());
+    home.run(&["search", SECRET, "--all-workspaces"]).exits(0);
+    let workspace = workspace_dir(&home);
+    fs::create_dir_all(home.path().join("index")).unwrap();
+    let copy = fs::read(workspace.join(format!("sessions/{id}/transcript.jsonl"))).unwrap();
+    for place in ["workspace", "artifacts", "index", "sessions", "archive"] {
+        fs::create_dir_all(workspace.join(place)).unwrap();
+        fs::write(workspace.join(place).join(format!("{id}.jsonl")), &copy).unwrap();
+    }
+    for place in ["user", "index"] {
+        fs::write(home.path().join(place).join(format!("{id}.jsonl")), &copy).unwrap();
+    }
+    let backup = workspace.join(format!("sessions/{id}.bak/log"));
+    fs::create_dir_all(&backup).unwrap();
+    fs::copy(segment(&home.path(), &id), backup.join("00000000000000000001.seg")).unwrap();
+    home.run(&["forget", &id, "--yes"]).exits(0);
+    assert_eq!(files_below(&home.path(), SECRET), [PathBuf::new(); 0]);
+    home.run(&["verify", &stays]).exits(0);
+}
+
+/// Killed, a fork leaves no more than a session does whose creation did not finish: nothing was lost.
+#[test]
+fn a_fork_that_was_killed_is_no_loss() {
+    let home = Home::new();
+    let [id, _] = two(&home);
+    let fork = segment(&home.path(), &id)
+        .parent()
+        .unwrap()
+        .parent()
+        .unwrap()
+        .with_file_name("0197b4a2-7c1e-7000-8000-0123456789ab");
+    fs::create_dir_all(fork.join("log.forking")).unwrap();
+    fs::write(fork.join("owner.lock"), "").unwrap();
+    fs::copy(segment(&home.path(), &id), fork.join("log.forking/00000000000000000001.seg")).unwrap();
+    home.run(&["verify", "0197b4a2-7c1e-7000-8000-0123456789ab"]).exits(1);
+    home.run(&["doctor"]).exits(1);
+    home.run(&["forget", &id, "--yes"]).exits(0);
+    assert_eq!(files_below(&home.path(), SECRET), [PathBuf::new(); 0]);
 }

@@ -19,7 +19,7 @@ use super::views::Views;
 use crate::artifacts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{ACTIVE_COPY_MAX, ForkPlan, ForkPoint, LogReader};
-use crate::store::{Owner, SessionPlace, StoreInner, WorkspaceHash, canonical, owner};
+use crate::store::{Owner, SessionPlace, StoreInner, WorkspaceHash, canonical};
 
 /// What a fork is.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +94,9 @@ impl Session {
         {
             return Err(already_there(id));
         }
+        if options.id.is_some() {
+            store.check_not_deleted(&place)?;
+        }
         // Everything that could refuse the fork is looked at before a byte is written.
         let from = LogReader::new(source.log_dir(&storage));
         let plan = from.plan_fork(point, LogId::from(Uuid::now_v7()))?;
@@ -112,7 +115,10 @@ impl Session {
         })?;
 
         store.home.create_session_dir(&workspace_path, &place)?;
-        let lock = owner::take(&storage, &place.lock_path(), &this)?;
+        let lock = place.take(&storage, &this)?;
+        if options.id.is_some() {
+            store.check_not_deleted_meanwhile(&place)?;
+        }
         // Before the fork can be read: whoever reads it finds what it names.
         let _kept = artifacts::carry(&store, (&from, source), plan.at(), &place)?;
         let dir = place.log_dir(&storage);

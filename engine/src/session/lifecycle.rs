@@ -21,7 +21,7 @@ use super::state::{Reach, State};
 use super::views::Views;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Durability, LogReader, LogRecovery, LogWriter, Receipt, Recovering, remove_unfinished};
-use crate::store::{Owner, SessionPlace, StoreInner, WorkspaceHash, canonical, owner, slug};
+use crate::store::{Owner, SessionPlace, StoreInner, WorkspaceHash, canonical, slug};
 
 /// What a new session is.
 #[derive(Clone, Debug, Default)]
@@ -87,14 +87,17 @@ impl Session {
         new: NewSession,
     ) -> Result<Self> {
         let id = new.id.unwrap_or_else(crate::new_session_id);
-        if new.id.is_some() {
-            store.check_not_deleted(&workspace, id)?;
-        }
         let storage = Arc::clone(&store.home.storage);
         let place = store.home.place(workspace, id);
+        if new.id.is_some() {
+            store.check_not_deleted(&place)?;
+        }
         store.home.create_session_dirs(&workspace_path, &place)?;
         let owner = Owner::this_process(store.now_text());
-        let lock = owner::take(&storage, &place.lock_path(), &owner)?;
+        let lock = place.take(&storage, &owner)?;
+        if new.id.is_some() {
+            store.check_not_deleted_meanwhile(&place)?;
+        }
         let dir = place.log_dir(&storage);
         let log_id = LogId::from(Uuid::now_v7());
         let create = || LogWriter::create(dir.clone(), store.options.log, log_id);

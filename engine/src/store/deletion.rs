@@ -89,8 +89,11 @@ impl Note {
         }
     }
 
-    fn place(&self, home: &Home) -> Option<SessionPlace> {
-        Some(home.place(WorkspaceHash::parse(&self.workspace)?, self.session))
+    /// Where it was; `None` if there is no such workspace. The note was on disk: it leads nowhere outside of the home.
+    fn place(&self, home: &Home) -> Result<Option<SessionPlace>> {
+        let Some(workspace) = WorkspaceHash::parse(&self.workspace) else { return Ok(None) };
+        let is_there = home.is_dir(&home.workspace_dir(&workspace))?;
+        Ok(is_there.then(|| home.place(workspace, self.session)))
     }
 
     /// The exports, but for paths that lead elsewhere.
@@ -225,22 +228,38 @@ fn delete(store: &Arc<StoreInner>, id: SessionId, archive: ArchiveFate) -> Resul
     let home = &store.home;
     home.create_dir(&home.root.join(DELETIONS))?;
     let _one_at_a_time = lock(store, Patience::Seconds)?;
-    let finished = finish_all(store)?;
+    let Finished { done, failed } = finish_all(store)?;
+    for (session, error) in failed {
+        if session == id {
+            return Err(error);
+        }
+        tracing::warn!(%session, %error, "a deletion that was interrupted could not be finished");
+    }
     let place = match find(home, id, archive) {
         // What a crash had left of this very deletion was finished just now.
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return finished
-                .into_iter()
-                .find(|done| done.session == id && done.archive == archive)
-                .ok_or(error);
+            return done.into_iter().find(|done| done.session == id && done.archive == archive).ok_or(error);
         }
         place => place?,
     };
     let this = Owner::this_process(store.now_text());
     let is_there = home.is_dir(&place.dir)?;
     let _owned = is_there.then(|| owner::take(&home.storage, &place.lock_path(), &this)).transpose()?;
+    // What would be refused later on is refused before anything is decided.
+    let workspace = home.workspace_dir(&place.workspace);
+    for dir in [
+        &place.dir,
+        &home.archive_dir(&place),
+        &workspace.join("index/any"),
+        &workspace.join("artifacts/any"),
+    ] {
+        home.check_no_link_above(dir)?;
+    }
+    home.check_no_link_above(&home.root.join("index/any"))?;
     let plan = plan(&StoreReader { home: home.clone() }, id, archive)?;
     let note = Note::of(home, &plan);
+    // Once there is a note, a directory of that name says that the session is gone.
+    home.remove_tree(&with_suffix(&going(home, &place, is_there), DELETED))?;
     write_note(home, &note)?;
     let decided = match archive {
         ArchiveFate::Kept => outlived::keep_archive(store, &place),
@@ -255,11 +274,15 @@ fn delete(store: &Arc<StoreInner>, id: SessionId, archive: ArchiveFate) -> Resul
     Ok(plan)
 }
 
+/// The directory whose renaming decides.
+fn going(home: &Home, place: &SessionPlace, is_there: bool) -> PathBuf {
+    if is_there { place.dir.clone() } else { home.archive_dir(place) }
+}
+
 /// From here on the session is gone.
 fn decide(home: &Home, place: &SessionPlace, is_there: bool) -> Result<()> {
-    let dir = if is_there { place.dir.clone() } else { home.archive_dir(place) };
+    let dir = going(home, place, is_there);
     let deleted = with_suffix(&dir, DELETED);
-    home.remove_tree(&deleted)?;
     home.storage.rename(&dir, &deleted).map_err(|e| Error::io("renaming", &dir, e))?;
     let parent = dir.parent().unwrap_or(&home.root);
     home.storage.sync_dir(parent).map_err(|e| Error::sync(parent, e))
@@ -273,37 +296,49 @@ pub(super) fn finish_leftovers(store: &Arc<StoreInner>) {
         Ok(_) => lock(store, Patience::Moment).and_then(|_lock| finish_all(store)),
         Err(error) => Err(error),
     };
+    let warn =
+        |error: &Error| tracing::warn!(%error, "a deletion that was interrupted could not be finished");
     match notes {
         Err(error) if error.kind() == ErrorKind::Locked => {}
-        Err(error) => tracing::warn!(%error, "a deletion that was interrupted could not be finished"),
-        Ok(_) => {}
+        Err(error) => warn(&error),
+        Ok(finished) => finished.failed.iter().for_each(|(_, error)| warn(error)),
     }
 }
 
 fn lock(store: &StoreInner, patience: Patience) -> Result<Box<dyn Lock>> {
     let path = store.home.root.join(DELETIONS).join(LOCK);
-    let this = Owner::this_process(store.now_text());
+    let this = Owner::in_passing(store.now_text());
     owner::take_within(&store.home.storage, &path, &this, patience)
 }
 
 /// Finishes or takes back whatever has a note. The caller has the lock. Gives what was finished.
-fn finish_all(store: &Arc<StoreInner>) -> Result<Vec<DeletionPlan>> {
+fn finish_all(store: &Arc<StoreInner>) -> Result<Finished> {
     let home = &store.home;
-    let mut finished = Vec::new();
+    let mut finished = Finished::default();
     for path in notes(home)? {
         let note = match read_note(home, &path)? {
-            Some(note) if note.place(home).is_some() => note,
-            // It was not written whole, so nothing was decided.
+            Some(note) if note.place(home)?.is_some() => note,
+            // It was not written whole, so nothing was decided; or its workspace is gone with all that there was to do.
             _ => {
                 remove_note(home, &path)?;
                 continue;
             }
         };
-        if finish(store, &note)? {
-            finished.push(done(&note));
+        match finish(store, &note) {
+            Ok(true) => finished.done.push(done(&note)),
+            Ok(false) => {}
+            Err(error) => finished.failed.push((note.session, error)),
         }
     }
     Ok(finished)
+}
+
+/// What became of the deletions that had a note.
+#[derive(Default)]
+struct Finished {
+    done: Vec<DeletionPlan>,
+    /// One that can't be finished now keeps no other session from being deleted, which may be what hinders it.
+    failed: Vec<(SessionId, Error)>,
 }
 
 fn done(note: &Note) -> DeletionPlan {
@@ -327,10 +362,11 @@ fn done(note: &Note) -> DeletionPlan {
 /// Does all that is left to do of one deletion, in whatever state a crash left it. Whether the session is gone.
 fn finish(store: &Arc<StoreInner>, note: &Note) -> Result<bool> {
     let home = &store.home;
-    let Some(place) = note.place(home) else { return Ok(false) };
+    let Some(place) = note.place(home)? else { return Ok(false) };
     let (deleted, archive) = (with_suffix(&place.dir, DELETED), home.archive_dir(&place));
     let path = note_path(home, note.session);
-    if home.is_dir(&place.dir)? {
+    let is_decided = home.is_dir(&deleted)?;
+    if !is_decided && home.is_dir(&place.dir)? {
         // It was not decided: the session is as it was, and maybe somebody's.
         if note.archive == ArchiveFate::Kept {
             home.remove_tree(&archive)?;
@@ -339,8 +375,7 @@ fn finish(store: &Arc<StoreInner>, note: &Note) -> Result<bool> {
         remove_note(home, &path)?;
         return Ok(false);
     }
-    let was_deleted_before = !home.is_dir(&deleted)?;
-    if was_deleted_before && home.is_dir(&archive)? && !is_recorded(store, note)? {
+    if !is_decided && home.is_dir(&archive)? && !is_recorded(store, note)? {
         // Only an archive was to go, and it is there still.
         remove_note(home, &path)?;
         return Ok(false);
@@ -352,10 +387,10 @@ fn finish(store: &Arc<StoreInner>, note: &Note) -> Result<bool> {
         outlived::forget(store, &place, &note.exports(home))?;
     }
     home.remove_tree(&deleted)?;
+    home.discard_catalog()?;
     if note.archive == ArchiveFate::Erased {
         outlived::drop_artifacts(store, &place, &note.artifacts)?;
     }
-    home.discard_catalog()?;
     remove_note(home, &path)?;
     Ok(true)
 }
@@ -385,15 +420,31 @@ impl StoreInner {
     ///
     /// # Errors
     /// `Conflict` if it was; as a read of the workspace's log.
-    pub(crate) fn check_not_deleted(&self, workspace: &WorkspaceHash, id: SessionId) -> Result<()> {
+    pub(crate) fn check_not_deleted(&self, place: &SessionPlace) -> Result<()> {
+        let SessionPlace { workspace, id, .. } = place;
+        // A deletion that is under way, or was interrupted, has renamed it and may not have said so yet. In this order: it goes
+        // once that is said.
+        let is_going = self.home.is_dir(&with_suffix(&place.dir, DELETED))?;
         let mut known = self.deleted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let deleted = known.entry(workspace.clone()).or_default();
         SharedLog::of_workspace(&self.home, &self.clock, workspace).catch_up(deleted)?;
-        if !deleted.get().0.contains_key(&id) {
+        if !is_going && !deleted.get().has(*id) {
             return Ok(());
         }
         let message = format!("session {id} was deleted from this workspace; choose another id");
         Err(Error::new(ErrorKind::Conflict, "session.deleted", message))
+    }
+
+    /// As [`check_not_deleted`](Self::check_not_deleted), for whoever made the session's directory and has its lock: whoever
+    /// deletes it may have renamed it just before. What was made for it is removed then.
+    pub(crate) fn check_not_deleted_meanwhile(&self, place: &SessionPlace) -> Result<()> {
+        self.check_not_deleted(place).inspect_err(|_| {
+            if !place.log_exists(&self.home.storage)
+                && let Err(error) = self.home.remove_tree(&place.dir)
+            {
+                tracing::warn!(session = %place.id, %error, "an empty session is left");
+            }
+        })
     }
 }
 
@@ -403,7 +454,7 @@ impl Home {
         self.workspace_dir(&place.workspace).join("archive").join(place.id.to_string())
     }
 
-    fn is_dir(&self, path: &Path) -> Result<bool> {
+    pub(super) fn is_dir(&self, path: &Path) -> Result<bool> {
         let entry = self.storage.entry(path).map_err(|e| Error::io("looking at", path, e))?;
         Ok(entry.is_some_and(|entry| entry.kind == EntryKind::Dir))
     }

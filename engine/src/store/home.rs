@@ -197,6 +197,7 @@ impl Home {
     /// Removes the catalog, which may say what a session is not to say any more. The next listing makes it anew.
     pub(crate) fn discard_catalog(&self) -> Result<()> {
         for name in ["index/catalog", "index/catalog.damaged"] {
+            self.check_no_link_above(&self.root.join(name))?;
             let Some(path) = self.storage.native_path(&self.root.join(name)) else { return Ok(()) };
             match std::fs::remove_dir_all(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -279,7 +280,7 @@ impl Home {
     }
 }
 
-fn not_a_directory(path: &Path) -> Error {
+pub(super) fn not_a_directory(path: &Path) -> Error {
     let message = format!("{} is not a directory (links inside a home are not followed)", path.display());
     Error::invalid("home.not_a_directory", message)
 }

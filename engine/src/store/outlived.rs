@@ -10,6 +10,7 @@ use sessionlog_codec::ids::{Digest, NodeId, Position, SessionId};
 use sessionlog_codec::registry::kind;
 use sessionlog_projections::views::{Dialect, Pieces, Rendered, TranscriptRenderer};
 
+use super::owner::Owner;
 use super::shared_log::SharedLog;
 use super::{Home, SessionPlace, StoreInner};
 use crate::artifacts::Artifacts;
@@ -54,9 +55,24 @@ pub(super) fn forget(store: &Arc<StoreInner>, place: &SessionPlace, exports: &[P
         Event::RootUnregistered(root) => root.session_id == place.id,
         _ => false,
     })?;
+    // What a crash tore of these logs, and was cut and kept.
+    for of in [home.root.join("user"), home.workspace_dir(&place.workspace).join("workspace")] {
+        let dir = of.join("quarantine");
+        for entry in home.storage.list(&dir).unwrap_or_default() {
+            let path = dir.join(&entry.name);
+            if mentions(home, &path, prefix.as_bytes()) || mentions(home, &path, &place.id.0) {
+                home.remove_tree(&path)?;
+            }
+        }
+    }
+    remove_unfinished_forks(store)?;
     let others = foreign(home);
     // The list was on disk: it is not believed about what is ours.
     for path in exports.iter().filter(|path| others.iter().any(|other| path.starts_with(other))) {
+        if let Err(error) = home.check_no_link_above(path) {
+            tracing::warn!(path = %path.display(), %error, "it is not removed");
+            continue;
+        }
         home.remove_tree(path)?;
         // The directories that were made for it go too, unless something else is in them.
         let above =
@@ -71,6 +87,22 @@ pub(super) fn forget(store: &Arc<StoreInner>, place: &SessionPlace, exports: &[P
     crate::memory::discard_index(home, &place.workspace)
 }
 
+/// Removes what forks left whose processes died: maybe the history of the session, and nobody's.
+fn remove_unfinished_forks(store: &Arc<StoreInner>) -> Result<()> {
+    let home = &store.home;
+    for place in home.sessions()? {
+        let unfinished = place.dir.join("log.forking");
+        if !home.is_dir(&unfinished)? {
+            continue;
+        }
+        // Whoever has the lock is at it.
+        if let Ok(_lock) = place.take(&home.storage, &Owner::in_passing(store.now_text())) {
+            home.remove_tree(&unfinished)?;
+        }
+    }
+    Ok(())
+}
+
 /// Files that are under the home and not of it, and that are a session's: they name it in their path or text, or begin as a
 /// transcript of it does.
 pub(super) fn exports_of(home: &Home, place: &SessionPlace) -> Vec<PathBuf> {
@@ -81,7 +113,7 @@ pub(super) fn exports_of(home: &Home, place: &SessionPlace) -> Vec<PathBuf> {
     }
     let names = |path: &PathBuf| {
         let below = path.strip_prefix(&home.root).unwrap_or(path);
-        below.to_string_lossy().contains(&id) || mentions(home, path, &id)
+        below.to_string_lossy().contains(&id) || mentions(home, path, id.as_bytes())
     };
     let (mut found, rest): (Vec<_>, Vec<_>) = files.into_iter().partition(names);
     if !rest.is_empty() {
@@ -143,6 +175,7 @@ fn begins(home: &Home, path: &Path, lines: &BTreeSet<Vec<u8>>) -> bool {
 fn foreign(home: &Home) -> Vec<PathBuf> {
     const HOME: [&str; 5] = [".sessionlog", "workspaces", "user", "index", "deletions"];
     const WORKSPACE: [&str; 6] = ["path.txt", "workspace", "artifacts", "index", "sessions", "archive"];
+    const INDEX: [&str; 4] = ["memory.sqlite", "memory.sqlite-wal", "memory.sqlite-shm", "memory.lock"];
     let mut found = Vec::new();
     let others = |dir: &Path, is_ours: &dyn Fn(&str) -> bool, found: &mut Vec<PathBuf>| {
         let entries: Vec<DirEntry> = home.storage.list(dir).unwrap_or_default();
@@ -150,15 +183,23 @@ fn foreign(home: &Home) -> Vec<PathBuf> {
         found.extend(others.map(|entry| dir.join(&entry.name)));
     };
     others(&home.root, &|name| HOME.contains(&name), &mut found);
+    let is_of_log = |name: &str| ["log", "quarantine", "owner.lock", "librarian.lock"].contains(&name);
+    let is_shelf = |name: &str| name.len() == 2 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    others(&home.root.join("user"), &is_of_log, &mut found);
+    others(&home.root.join("index"), &|name| name.starts_with("catalog"), &mut found);
     for workspace in home.workspaces().unwrap_or_default() {
         let dir = home.workspace_dir(&workspace);
         others(&dir, &|name| WORKSPACE.contains(&name), &mut found);
+        let is_id = |name: &str| name.parse::<SessionId>().is_ok();
+        // What is deleted, or not written to its end.
         let is_session = |name: &str| {
-            let id = name.split_once('.').map_or(name, |(id, _)| id);
-            id.parse::<SessionId>().is_ok()
+            is_id(name) || [".deleted", ".new"].iter().any(|it| name.strip_suffix(it).is_some_and(is_id))
         };
         others(&dir.join("sessions"), &is_session, &mut found);
         others(&dir.join("archive"), &is_session, &mut found);
+        others(&dir.join("workspace"), &is_of_log, &mut found);
+        others(&dir.join("artifacts"), &|name| name == "lock" || is_shelf(name), &mut found);
+        others(&dir.join("index"), &|name| INDEX.contains(&name), &mut found);
     }
     found
 }
@@ -178,14 +219,14 @@ fn collect(home: &Home, path: &Path, depth: usize, found: &mut Vec<PathBuf>) {
 }
 
 /// Whether a file's text has the id. One that can't be read has not.
-fn mentions(home: &Home, path: &Path, id: &str) -> bool {
+fn mentions(home: &Home, path: &Path, id: &[u8]) -> bool {
     let Ok(file) = home.storage.open(path, Access::Read) else { return false };
     let mut piece = vec![0; PIECE];
     let mut offset = 0_u64;
     loop {
         let Ok(read) = file.read_at(&mut piece, offset) else { return false };
         let text = piece.get(..read).unwrap_or_default();
-        if text.windows(id.len()).any(|window| window == id.as_bytes()) {
+        if text.windows(id.len()).any(|window| window == id) {
             return true;
         }
         if read < PIECE {

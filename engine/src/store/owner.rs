@@ -46,6 +46,12 @@ pub struct Owner {
 }
 
 impl Owner {
+    /// This process, as the owner of what outlives sessions: its program alone, since a command line may have the text of one.
+    pub(crate) fn in_passing(since: String) -> Self {
+        let program = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
+        Self { command: program.chars().take(200).collect(), ..Self::this_process(since) }
+    }
+
     /// This process.
     pub(crate) fn this_process(since: String) -> Self {
         let command: Vec<_> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();

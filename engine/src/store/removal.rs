@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::Home;
+use super::home::not_a_directory;
 use crate::error::{Error, Result};
 use crate::storage::EntryKind;
 
@@ -13,7 +14,11 @@ impl Home {
     ///
     /// Durable when it returns: that it is gone. After an error or a crash a part of it may be gone; the same call again does
     /// the rest.
+    ///
+    /// # Errors
+    /// `Invalid` if a directory of the home that it is in is a link: nothing outside of the home is removed. `Io`.
     pub(crate) fn remove_tree(&self, dir: &Path) -> Result<()> {
+        self.check_no_link_above(dir)?;
         let entry = self.storage.entry(dir).map_err(|e| Error::io("looking at", dir, e))?;
         match entry.map(|entry| entry.kind) {
             None => {}
@@ -26,6 +31,25 @@ impl Home {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether all that a path leads through, from the home on, are directories, or not there.
+    ///
+    /// # Errors
+    /// `Invalid` if not; `Io` if it can't be known.
+    pub(crate) fn check_no_link_above(&self, path: &Path) -> Result<()> {
+        let above =
+            path.ancestors().skip(1).take_while(|dir| *dir != self.root && dir.starts_with(&self.root));
+        for dir in above {
+            match self.storage.entry(dir) {
+                Ok(Some(entry)) if entry.kind != EntryKind::Dir => return Err(not_a_directory(dir)),
+                // Below what is no directory there is nothing; above it, it is looked at itself.
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+                Err(error) => return Err(Error::io("looking at", dir, error)),
+            }
+        }
+        Ok(())
     }
 
     fn remove_dir_with_content(&self, dir: &Path) -> Result<()> {

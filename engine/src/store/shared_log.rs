@@ -264,7 +264,7 @@ impl SharedLog {
     }
 
     fn take(&self) -> Result<Box<dyn Lock>> {
-        let owner = Owner::this_process(rfc3339_seconds(self.clock.now()));
+        let owner = Owner::in_passing(rfc3339_seconds(self.clock.now()));
         let path = self.dir.join("owner.lock");
         owner::take_within(&self.home.storage, &path, &owner, Patience::Seconds)
     }

@@ -223,7 +223,7 @@ pub fn segments(reader: &SessionReader) -> Vec<(SegmentName, u64)> {
 }
 
 /// What it means that a session has no log. A crash while it was being created leaves a lock file and empty directories,
-/// and then nothing was ever acknowledged; anything else in its place tells that there was a log.
+/// (of a fork, one more that its log is made in), and then nothing was ever acknowledged; anything else in its place tells that there was a log.
 #[must_use]
 pub fn no_log(reader: &SessionReader, error: Error) -> Failure {
     if error.kind() != ErrorKind::NotFound {
@@ -231,7 +231,8 @@ pub fn no_log(reader: &SessionReader, error: Error) -> Failure {
     }
     let dir = &reader.place().dir;
     let names = OsStorage.list(dir).unwrap_or_default();
-    let bare = names.iter().all(|entry| entry.name == "owner.lock" || entry.name == "log");
+    let of_creation = ["owner.lock", "log", "log.forking"];
+    let bare = names.iter().all(|entry| of_creation.iter().any(|name| entry.name == *name));
     if bare && segments(reader).is_empty() {
         let message = format!(
             "{}: creating this session did not finish, and nothing of it was ever acknowledged",

@@ -112,6 +112,7 @@ fn lock_shared(file: &File) -> Tried<()> {
 /// Removes the index. It is no error if there is none.
 pub(super) fn remove(home: &Home, workspace: &WorkspaceHash) -> Result<()> {
     let dir = dir_of(home, workspace);
+    home.check_no_link_above(&dir.join(FILE))?;
     let is_there = |name: &str| {
         let path = dir.join(name);
         home.storage.entry(&path).map(|entry| entry.is_some()).map_err(|e| Error::io("looking at", &path, e))
