@@ -120,7 +120,7 @@ fn a_word_that_was_planted_everywhere_is_found_nowhere() {
         call("long", long(word));
         call("shared", shared.clone());
         session.set_title(format!("The {word} affair"), TitleOrigin::Person).unwrap();
-        let report = NewArtifact::new("report", format!("{word} in a report"));
+        let report = NewArtifact::new(format!("report-of-{word}"), format!("{word} in a report"));
         session.artifacts().put(report).unwrap();
         delegate(&session, word);
         session.end_turn(TurnOutcome::Completed).unwrap();
@@ -163,6 +163,10 @@ fn a_word_that_was_planted_everywhere_is_found_nowhere() {
     let digest = blake3::hash(shared.as_bytes()).to_string();
     let slice = home.run(&["artifact", "slice", &digest, "--json"]).exits(0).json();
     assert!(slice.to_string().contains("the same long result"), "{slice}");
+    // Nor what it said of its report, which only the workspace's log had.
+    let mut left = Vec::new();
+    files_with(&home.path().join("workspaces"), &format!("report-of-{SECRET}"), &mut left);
+    assert!(left.is_empty(), "{left:?}");
     home.run(&["gc", "--grace", "0s"]).exits(0);
     home.run(&["verify", stays]).exits(0);
 }

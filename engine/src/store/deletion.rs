@@ -140,7 +140,7 @@ impl Store {
     /// Deletes a root session and all that outlives one: its archive, the artifacts that nothing else names, vectors that were
     /// computed from it, the search index and the catalog (they are made anew), and files in the home that name it. After it no
     /// byte of the session's text is under the home, unless somebody else has it too: a fork of it, another session that names
-    /// the same artifact, an entry of the library that was learned from it.
+    /// the same artifact, or the library, which keeps what was learned from it (and the propositions that it did not take).
     ///
     /// Durable when it returns, and after an error or a crash: as for [`delete`](Self::delete).
     ///

@@ -37,7 +37,15 @@ pub(super) fn artifacts_of(home: &Home, place: &SessionPlace) -> Result<Vec<Dige
 /// can't be read whole, they stay until it can: it might name them.
 pub(super) fn drop_artifacts(store: &Arc<StoreInner>, place: &SessionPlace, named: &[Digest]) -> Result<()> {
     let artifacts = Artifacts::new(store, &place.workspace, None);
-    artifacts.drop_unreferenced(&named.iter().copied().collect()).map(drop)
+    artifacts.drop_unreferenced(&named.iter().copied().collect())?;
+    // What it said of those that are gone goes too; of those that stay, others may go by it.
+    let stays: BTreeSet<Digest> = artifacts.read().list()?.into_iter().map(|entry| entry.digest).collect();
+    let log = SharedLog::of_workspace(&store.home, &store.clock, &place.workspace);
+    let is_gone = |event: &Event| match event {
+        Event::ArtifactPut(put) => put.session_id == Some(place.id) && !stays.contains(&put.digest),
+        _ => false,
+    };
+    log.erase(&[kind::ArtifactPut], &is_gone).map(drop)
 }
 
 /// Removes what outlived a session, but for its archive and its artifacts.

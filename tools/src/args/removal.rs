@@ -42,7 +42,7 @@ pub struct DeleteArgs {
 #[command(after_help = "\
 After it, no byte of the session's text is under the home: log, views, quarantine, archive, search index, artifacts that \
 nothing else names, and exports that somebody put into the home. Not reached are sessions that were forked from it, which \
-have its history (they are named), and entries of the library that were learned from it. A session that was deleted before \
+have its history (they are named), and what the library was told of it, removed entries too. A session that was deleted before \
 can be forgotten too, by its whole id. A session that somebody owns is refused.
 Without --yes nothing is changed.
 

@@ -59,8 +59,16 @@ fn removal(
     owned: Option<Failure>,
 ) -> Result<Exit, Failure> {
     let plan = match archive {
-        ArchiveFate::Kept => reader.plan_deletion(id)?,
-        ArchiveFate::Erased => reader.plan_forgetting(id)?,
+        ArchiveFate::Kept => reader.plan_deletion(id),
+        ArchiveFate::Erased => reader.plan_forgetting(id),
+    };
+    let plan = match plan {
+        // A deletion that was interrupted left nothing to look at, and something to finish.
+        Err(error) if error.kind() == ErrorKind::NotFound && consent.yes => {
+            let done = carry_out(context, id, archive)?;
+            return tell_done(context, &done);
+        }
+        plan => plan?,
     };
     if context.format() == Format::Human {
         human(context, &plan)?;
@@ -69,22 +77,30 @@ fn removal(
         if let Some(failure) = owned {
             return Err(failure);
         }
-        let store = Store::open(context.home()?)?;
-        let done = match archive {
-            ArchiveFate::Kept => store.delete(id)?,
-            ArchiveFate::Erased => store.forget(id)?,
-        };
-        match context.format() {
-            Format::Json => context.json(&as_json(&DeletionPlan { forks: plan.forks, ..done }, "done"))?,
-            Format::Human => context.line("Done. It can't be brought back.")?,
-        }
-        return Ok(Exit::Clean);
+        let done = carry_out(context, id, archive)?;
+        return tell_done(context, &DeletionPlan { forks: plan.forks, ..done });
     }
     match context.format() {
         Format::Json => context.json(&as_json(&plan, "planned"))?,
         Format::Human => context.line("Nothing was changed: --yes does it.")?,
     }
     owned.map_or(Ok(Exit::Clean), |failure| context.go_on(failure))
+}
+
+fn carry_out(context: &Context, id: SessionId, archive: ArchiveFate) -> Result<DeletionPlan, Failure> {
+    let store = Store::open(context.home()?)?;
+    Ok(match archive {
+        ArchiveFate::Kept => store.delete(id)?,
+        ArchiveFate::Erased => store.forget(id)?,
+    })
+}
+
+fn tell_done(context: &Context, done: &DeletionPlan) -> Result<Exit, Failure> {
+    match context.format() {
+        Format::Json => context.json(&as_json(done, "done"))?,
+        Format::Human => context.line("Done. It can't be brought back.")?,
+    }
+    Ok(Exit::Clean)
 }
 
 fn human(context: &Context, plan: &DeletionPlan) -> Result<(), Failure> {
