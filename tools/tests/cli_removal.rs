@@ -363,7 +363,7 @@ fn copies_beside_what_is_ours_are_forgotten_too() {
     fs::create_dir_all(&backup).unwrap();
     fs::copy(segment(&home.path(), &id), backup.join("00000000000000000001.seg")).unwrap();
     home.run(&["forget", &id, "--yes"]).exits(0);
-    assert_eq!(files_below(&home.path(), SECRET), [PathBuf::new(); 0]);
+    assert_eq!(files_below(&home.path(), SECRET), Vec::<PathBuf>::new());
     home.run(&["verify", &stays]).exits(0);
 }
 
@@ -384,5 +384,5 @@ fn a_fork_that_was_killed_is_no_loss() {
     home.run(&["verify", "0197b4a2-7c1e-7000-8000-0123456789ab"]).exits(1);
     home.run(&["doctor"]).exits(1);
     home.run(&["forget", &id, "--yes"]).exits(0);
-    assert_eq!(files_below(&home.path(), SECRET), [PathBuf::new(); 0]);
+    assert_eq!(files_below(&home.path(), SECRET), Vec::<PathBuf>::new());
 }
