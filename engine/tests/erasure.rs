@@ -13,8 +13,8 @@ use sessionlog::log::Severity;
 use sessionlog::projections::{TreeState, validate_pairing};
 use sessionlog::storage::{CallKind, CrashMode, Fault, FaultError, Repeat, SimStorage};
 use sessionlog::{
-    ChildResult, Delegated, Delegation, ErrorKind, ForkOptions, ForkPoint, Message, NewSession, Session,
-    StoreOptions, ViewPolicy, Work,
+    CallResult, ChildResult, Delegated, Delegation, ErrorKind, ForkOptions, ForkPoint, Message, NewSession,
+    Session, StoreOptions, ViewPolicy, Work,
 };
 use support::tree::{bound, open, open_with};
 
@@ -202,6 +202,31 @@ fn a_redacted_message_is_nowhere_and_all_else_verifies() {
         .unwrap();
     let reader = open(&storage).reader().session(id).unwrap();
     assert!(reader.verify().unwrap().worst().is_some());
+}
+
+/// A message that asked for tools was redacted, and `verify` took its results for answers to calls that never were: a
+/// warning for ever, about a session that is as it should be.
+#[test]
+fn results_of_calls_that_are_erased_break_no_law() {
+    let storage = SimStorage::new();
+    let session = open(&storage).create("/w", NewSession::new("try")).unwrap();
+    session.prompt(Message::user("Go.")).unwrap();
+    let asked =
+        session.append(Message::assistant(SECRET).call("a", "run", SECRET).call("b", "run", "{}")).unwrap();
+    for call in [0, 1] {
+        let running = session.start_call(asked.call(call), Effect::Pure).unwrap();
+        running.finish(CallResult::succeeded("done")).unwrap();
+    }
+    session.append(Message::assistant("Done.")).unwrap();
+    session.end_turn(TurnOutcome::Completed).unwrap();
+    session.redact(&BTreeSet::from([asked.position]), "a key").unwrap();
+    check_whole(&session);
+    let id = session.id();
+    session.close().unwrap();
+    let (session, report) = open(&storage).resume(id).unwrap();
+    assert!(report.unknown_calls.is_empty());
+    session.append(Message::user("And?")).unwrap();
+    check_whole(&session);
 }
 
 /// The records were erased, and then the process died, or the view could not be written: it went on to show what was

@@ -1,12 +1,12 @@
 //! The whole check of a session: its bytes, its events, its laws.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use sessionlog_codec::event::{Event, GapMarked, LoggedEvent, NewEvent};
 use sessionlog_codec::ids::{Digest, NodeId, Position};
-use sessionlog_projections::{Ledger, Projection, TreeState, validate_pairing};
+use sessionlog_projections::{LawBroken, Ledger, Projection, TreeState, validate_pairing};
 
 use super::events::{EventItem, read_events};
 use super::state::as_logged;
@@ -45,6 +45,7 @@ pub(super) fn verify(log: &LogReader, artifacts: &ArtifactReader) -> Result<Sess
         result: SessionVerification::default(),
         ledger: Ledger::default(),
         tree: TreeState::default(),
+        erased: BTreeSet::new(),
         named: BTreeMap::new(),
     };
     check.result.log = log.verify()?;
@@ -61,6 +62,8 @@ struct Check {
     result: SessionVerification,
     ledger: Ledger,
     tree: TreeState,
+    /// The conversations in which something was erased that was said.
+    erased: BTreeSet<NodeId>,
     /// The artifacts that receipts name, and where the first one stands.
     named: BTreeMap<Digest, Position>,
 }
@@ -126,13 +129,27 @@ impl Check {
         let new = as_new(event);
         // What was erased was appended lawfully once, and can't be looked at any more.
         let is_erased = matches!(new.event, Event::Erased { .. });
+        if is_erased {
+            self.erased.insert(new.node);
+        }
         if let Err(broken) = self.ledger.check(&new)
             && !is_erased
+            && !self.is_about_the_erased(&broken)
         {
             let text = format!("{}: {broken}", new.event.name());
             self.find(Severity::Warning, "law.broken", position, text);
         }
         self.ledger.apply(&as_logged(new, position, timestamp));
+    }
+
+    /// Whether an event is about a message or a call that is not there, where some were erased: the one it is about, then.
+    fn is_about_the_erased(&self, broken: &LawBroken) -> bool {
+        match broken {
+            LawBroken::UnknownMessage { node, .. } | LawBroken::UnknownCall { node, .. } => {
+                self.erased.contains(node)
+            }
+            _ => false,
+        }
     }
 
     /// What a receipt stands for is there, whole.

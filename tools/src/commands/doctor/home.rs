@@ -222,7 +222,7 @@ fn path_text(dir: &Path, hash: &WorkspaceHash, findings: &mut Findings) {
             &file,
             format!("{} is not there any more", path.display()),
             "It was moved or deleted, or it is on another machine. Its sessions are whole, and resume by their ids.",
-            "Nothing to do. After a move: resume by id, or fork into the new directory.",
+            "Nothing to do. After a move: `logdump roots attach OLD NEW` says where it is now.",
         );
     }
 }
