@@ -266,3 +266,16 @@ fn an_id_is_not_used_again_while_its_session_is_going() {
         );
     }
 }
+
+/// Something else in the place of a deletion's note is said, and harms nothing.
+#[test]
+fn what_is_no_note_is_named() {
+    let storage = SimStorage::new();
+    let [id, _] = two(&storage);
+    let store = open(&storage);
+    storage.put_file(format!("home/deletions/{id}.json/file"), *b"what is this").unwrap();
+    let refused = store.delete(id).unwrap_err();
+    assert_eq!((refused.kind(), refused.code()), (ErrorKind::Invalid, "deletion.foreign"));
+    assert!(refused.to_string().contains(&format!("{id}.json")), "{refused}");
+    check_whole(&store, id);
+}

@@ -2,6 +2,7 @@
 
 pub mod event_text;
 pub mod message_text;
+pub mod progress;
 pub mod safe;
 pub mod text;
 

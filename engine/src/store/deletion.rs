@@ -491,7 +491,14 @@ fn write_note(home: &Home, note: &Note) -> Result<()> {
         let message = format!("session {} names too many artifacts to be forgotten at once", note.session);
         return Err(Error::invalid("deletion.too_large", message));
     }
-    let file = home.storage.create_new(&path).map_err(|e| Error::io("creating", &path, e))?;
+    let file = match home.storage.create_new(&path) {
+        // Notes are gone when the lock is given back: it is none.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let message = format!("{} is no note of ours: move it away, and try again", path.display());
+            return Err(Error::with_source(ErrorKind::Invalid, "deletion.foreign", message, error));
+        }
+        file => file.map_err(|e| Error::io("creating", &path, e))?,
+    };
     file.write_at(&bytes, 0).map_err(|e| Error::io("writing", &path, e))?;
     file.sync_all().map_err(|e| Error::sync(&path, e))?;
     let dir = home.root.join(DELETIONS);

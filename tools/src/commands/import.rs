@@ -1,9 +1,7 @@
 //! `import`: sessions of other agents into the store.
 
 use std::path::Path;
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use sessionlog::codec::ids::SessionId;
 use sessionlog::{Durability, Store, StoreOptions, ViewPolicy};
@@ -11,6 +9,7 @@ use sessionlog::{Durability, Store, StoreOptions, ViewPolicy};
 use crate::args::ImportArgs;
 use crate::exit::{Exit, Failure, with_causes};
 use crate::import::{ImportError, ImportReport, Imported, Note, SourceSession, discover, import_session};
+use crate::output::progress::progress_bar;
 use crate::output::safe::safe;
 use crate::output::{Context, Format, SCHEMA_VERSION};
 use crate::store_target::StoreTarget;
@@ -60,7 +59,7 @@ fn import_all(
     report: &mut ImportReport,
     context: &Context,
 ) -> Vec<Failed> {
-    let progress = progress_bar(sources, context);
+    let progress = progress_bar(bytes_of(sources), context);
     let mut target = StoreTarget::new(store.clone());
     let mut failed = Vec::new();
     for source in sources {
@@ -88,18 +87,9 @@ fn failure(error: &ImportError) -> Failure {
     }
 }
 
-fn progress_bar(sources: &[SourceSession], context: &Context) -> ProgressBar {
+fn bytes_of(sources: &[SourceSession]) -> u64 {
     let files = sources.iter().flat_map(|source| &source.files);
-    let bytes = files.map(|file| file_len(&file.path)).sum();
-    let target = match context.format() {
-        Format::Human => ProgressDrawTarget::stderr(),
-        Format::Json => ProgressDrawTarget::hidden(),
-    };
-    let bar = ProgressBar::with_draw_target(Some(bytes), target);
-    let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {eta} {wide_msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
+    files.map(|file| file_len(&file.path)).sum()
 }
 
 fn file_len(path: &Path) -> u64 {

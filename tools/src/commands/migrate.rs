@@ -1,14 +1,13 @@
 //! `logdump migrate`: sessions of older agents from their workspaces into the home.
 
-use std::time::Duration;
-
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use sessionlog::{Durability, Store, StoreOptions, StoreReader, ViewPolicy};
 
 use crate::args::MigrateArgs;
 use crate::exit::{Exit, Failure, with_causes};
 use crate::migrate::{Findings, Found, Migration, Originals, OsDisk, Outcome, Removal, Row, Unread, find};
+use crate::output::progress::progress_bar;
 use crate::output::safe::safe;
 use crate::output::text::count;
 use crate::output::{Context, Format, SCHEMA_VERSION};
@@ -33,7 +32,7 @@ pub fn run(args: &MigrateArgs, context: &Context) -> Result<Exit, Failure> {
         ));
     }
     let removal = if args.remove_originals { Removal::Remove } else { Removal::Keep };
-    let progress = progress_bar(&findings.found, context);
+    let progress = progress_bar(bytes_of(&findings.found), context);
     let rows = match args.dry_run {
         true => plan(&findings, removal, &progress, context)?,
         false if findings.found.is_empty() => Vec::new(),
@@ -86,17 +85,8 @@ fn migrate(
     Ok(findings.found.iter().map(row).collect())
 }
 
-fn progress_bar(found: &[Found], context: &Context) -> ProgressBar {
-    let bytes = found.iter().flat_map(|found| &found.source.files).map(|file| file.len).sum();
-    let target = match context.format() {
-        Format::Human => ProgressDrawTarget::stderr(),
-        Format::Json => ProgressDrawTarget::hidden(),
-    };
-    let bar = ProgressBar::with_draw_target(Some(bytes), target);
-    let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {eta} {wide_msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
+fn bytes_of(found: &[Found]) -> u64 {
+    found.iter().flat_map(|found| &found.source.files).map(|file| file.len).sum()
 }
 
 fn print(args: &MigrateArgs, findings: &Findings, rows: &[Row], context: &Context) -> Result<Exit, Failure> {

@@ -3,9 +3,8 @@
 mod report;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 use sessionlog::ErrorKind;
 use sessionlog::session::{Salvage, SalvageReport};
@@ -14,6 +13,7 @@ use sessionlog::storage::{OsStorage, Storage};
 use super::Selected;
 use crate::args::RepairArgs;
 use crate::exit::{Exit, Failure};
+use crate::output::progress::progress_bar;
 use crate::output::safe::safe;
 use crate::output::text::{count, size};
 use crate::output::{Context, Format, Paint, SCHEMA_VERSION};
@@ -101,18 +101,6 @@ fn exit_of(report: &SalvageReport) -> Exit {
 
 fn log_len(dir: &Path) -> u64 {
     OsStorage.list(&dir.join("log")).unwrap_or_default().iter().map(|entry| entry.len).sum()
-}
-
-fn progress_bar(bytes: u64, context: &Context) -> ProgressBar {
-    let target = match context.format() {
-        Format::Human => ProgressDrawTarget::stderr(),
-        Format::Json => ProgressDrawTarget::hidden(),
-    };
-    let bar = ProgressBar::with_draw_target(Some(bytes), target);
-    let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {eta} {wide_msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 /// How to look at the copy, and how to put it in place: by hand, since nobody else should move a session.
