@@ -472,6 +472,10 @@ impl Known {
             assert!(said.starts_with("locked "), "{said}");
             assert!(said.contains(" is held by "), "{said}");
             self.refused += 1;
+            // One that was stopped between taking the lock and writing the first record has no log to be followed yet.
+            if !self.followers.contains_key(&id) {
+                return;
+            }
         }
         let reader = || self.store.session(id).unwrap();
         self.followers.entry(id).or_insert_with(|| Follower::new(&reader())).advance();
