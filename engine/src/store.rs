@@ -42,7 +42,7 @@ use crate::session::{
 use crate::storage::{OsStorage, Storage};
 pub(crate) use crowd::look_at_each;
 use deletion::DeletedTrees;
-pub(crate) use home::Home;
+pub(crate) use home::{Home, root_of};
 pub(crate) use shared_log::{Caught, SharedFold, SharedLog};
 
 /// The environment variable that names the home.

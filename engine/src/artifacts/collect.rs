@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use sessionlog_codec::event::{ArtifactDropped, GcRan};
@@ -295,13 +294,8 @@ impl Artifacts {
             entry.kind == EntryKind::Dir
                 && entry.name.to_str().is_some_and(|name| name.parse::<SessionId>().is_ok())
         };
-        let dirs = entries.iter().filter(is_archive).map(|entry| dir.join(&entry.name));
-        let log_of = |dir: PathBuf| LogDir {
-            storage: Arc::clone(storage),
-            segments: dir.join("log"),
-            quarantine: dir.join("quarantine"),
-        };
-        Ok(dirs.map(log_of).collect())
+        let archives = entries.iter().filter(is_archive);
+        Ok(archives.map(|entry| LogDir::below(storage, &dir.join(&entry.name))).collect())
     }
 
     /// Removes what is to go, a few files at a time, and says so in the workspace's log: before, so that what is missing there

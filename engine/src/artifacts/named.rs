@@ -56,12 +56,7 @@ pub(crate) fn artifacts_of(home: &Home, place: &SessionPlace) -> Result<BTreeSet
         return Ok(named);
     }
     let finder = Finder::of(&there);
-    let archive = home.archive_dir(place);
-    let archive = LogDir {
-        storage: Arc::clone(&home.storage),
-        segments: archive.join("log"),
-        quarantine: archive.join("quarantine"),
-    };
+    let archive = LogDir::below(&home.storage, &home.archive_dir(place));
     for log in [place.log_dir(&home.storage), archive] {
         let read = LogReader::new(log).read(Position(1), &mut |item| {
             if let ReadItem::Record(record) = item

@@ -48,6 +48,12 @@ pub struct LogDir {
 }
 
 impl LogDir {
+    /// The log in a directory that is a log's owner: a session, its archive, what is shared.
+    pub(crate) fn below(storage: &Arc<dyn Storage>, dir: &Path) -> Self {
+        let storage = Arc::clone(storage);
+        Self { storage, segments: dir.join("log"), quarantine: dir.join("quarantine") }
+    }
+
     /// The path of a segment.
     #[must_use]
     pub fn segment_path(&self, name: SegmentName) -> PathBuf {

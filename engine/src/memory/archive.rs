@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use sessionlog_codec::event::NewEvent;
 use sessionlog_codec::ids::{LogId, NodeId, Position, Timestamp};
@@ -41,11 +40,7 @@ pub(crate) fn write_archive(home: &Home, place: &SessionPlace, now: Timestamp) -
     // What another attempt left is of no use.
     home.remove_tree(&beside)?;
     home.create_dir(&beside)?;
-    let log = LogDir {
-        storage: Arc::clone(&home.storage),
-        segments: beside.join("log"),
-        quarantine: beside.join("quarantine"),
-    };
+    let log = LogDir::below(&home.storage, &beside);
     home.create_dir(&log.segments)?;
     let source = Source::of(home, &place.workspace, place.id, Origin::Session);
     let writer = LogWriter::create(log, OPTIONS, LogId::from(Uuid::now_v7()))?;

@@ -17,7 +17,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{LogReader, TailState};
 use crate::storage::{Locked, Storage};
-use crate::store::{Home, Owner, SessionPlace, owner};
+use crate::store::{Home, Owner, SessionPlace, owner, root_of};
 
 /// A session, read without owning it. Each method looks at the files anew.
 #[derive(Clone, Debug)]
@@ -145,8 +145,7 @@ impl SessionReader {
     /// The artifacts of the session's workspace, to be read.
     #[must_use]
     pub fn artifacts(&self) -> ArtifactReader {
-        // home/workspaces/<hash>/sessions/<uuid>
-        let root = self.place.dir.ancestors().nth(4).unwrap_or(&self.place.dir).to_owned();
+        let root = root_of(&self.place.dir).unwrap_or(&self.place.dir).to_owned();
         let home = Home { storage: Arc::clone(&self.storage), root };
         ArtifactReader::new(&home, &(Arc::new(SystemClock) as Arc<dyn Clock>), &self.place.workspace)
     }

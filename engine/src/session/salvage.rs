@@ -22,7 +22,7 @@ use crate::log::salvage::builder::LogBuilder;
 use crate::log::salvage::{Item, Layout, Link, Survey, survey};
 use crate::log::{LeftOut, LogOptions, Loss, LostSpan};
 use crate::storage::{Locked, OsStorage, Storage};
-use crate::store::{Home, SessionPlace, WorkspaceHash, canonical, owner, path_of_bytes, slug};
+use crate::store::{Home, SessionPlace, WorkspaceHash, canonical, owner, path_of_bytes, root_of, slug};
 
 /// How many records that fill a span are written as one frame.
 const FILL_FRAME: u64 = 1024;
@@ -233,7 +233,7 @@ impl Salvage {
         self.layout.walk(read, &mut |item| copy.item(item))?;
         let given = &self.report.source;
         let source = if in_home(given) { given.clone() } else { canonical(given) };
-        if let Some(root) = source.ancestors().nth(4).filter(|_| in_home(&source)) {
+        if let Some(root) = root_of(&source).filter(|_| in_home(&source)) {
             let from = Home { storage: Arc::clone(&self.storage), root: root.to_owned() };
             let from = (&from, &self.workspace);
             artifacts::copy(from, (&home, &place.workspace), &copy.named, SystemClock.now())?;

@@ -304,6 +304,11 @@ fn create_missing(storage: &Arc<dyn Storage>, dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The root of the home that a session's directory is in: `<root>/workspaces/<hash>/sessions/<uuid>`.
+pub(crate) fn root_of(session: &Path) -> Option<&Path> {
+    session.ancestors().nth(4)
+}
+
 /// Where one session is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionPlace {
@@ -317,11 +322,7 @@ pub struct SessionPlace {
 
 impl SessionPlace {
     pub(crate) fn log_dir(&self, storage: &Arc<dyn Storage>) -> LogDir {
-        LogDir {
-            storage: Arc::clone(storage),
-            segments: self.dir.join("log"),
-            quarantine: self.dir.join("quarantine"),
-        }
+        LogDir::below(storage, &self.dir)
     }
 
     pub(crate) fn lock_path(&self) -> PathBuf {

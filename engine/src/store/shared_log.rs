@@ -85,11 +85,13 @@ impl SharedLog {
     }
 
     fn log_dir(&self) -> LogDir {
-        LogDir {
-            storage: Arc::clone(&self.home.storage),
-            segments: self.dir.join("log"),
-            quarantine: self.dir.join("quarantine"),
-        }
+        LogDir::below(&self.home.storage, &self.dir)
+    }
+
+    /// The log, to be read by whoever makes do with a part of it.
+    #[cfg(feature = "search")]
+    pub(crate) fn reader(&self) -> LogReader {
+        LogReader::new(self.log_dir())
     }
 
     /// Gives every event of some kinds to `visit`, from a position on, in order. Gives the position to go on from. A log that

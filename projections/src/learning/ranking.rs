@@ -5,9 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// How fast a word's repetition stops to count, and how much a long document is held back: the usual figures.
-const K1: f64 = 1.2;
-const B: f64 = 0.75;
+use crate::memory::rank::{Corpus, bm25};
 
 /// The words of a text, in lower case: runs of letters and digits. A character of a script that is written without spaces is
 /// a word by itself.
@@ -37,34 +35,33 @@ pub(super) fn scores(query: &str, documents: &[Vec<String>]) -> Vec<f64> {
     let mut wanted = words(query);
     wanted.sort();
     wanted.dedup();
-    let count = real(documents.len());
-    let total: usize = documents.iter().map(Vec::len).sum();
-    let mean = (real(total) / count.max(1.0)).max(1.0);
-    let tables: Vec<BTreeMap<&str, usize>> = documents.iter().map(|words| table(words)).collect();
+    let records = number(documents.len());
+    // A document counts as a word long at least, so that empty ones don't make the others long.
+    let tokens = number(documents.iter().map(Vec::len).sum()).max(records);
+    let corpus = Corpus { records, tokens };
+    let tables: Vec<BTreeMap<&str, u64>> = documents.iter().map(|words| table(words)).collect();
     let mut scores = vec![0.0; documents.len()];
     for word in &wanted {
-        let holders = real(tables.iter().filter(|table| table.contains_key(word.as_str())).count());
-        let rare = (1.0 + (count - holders + 0.5) / (holders + 0.5)).ln();
+        let holders = number(tables.iter().filter(|table| table.contains_key(word.as_str())).count());
         for ((score, table), words) in scores.iter_mut().zip(&tables).zip(documents) {
-            let times = real(table.get(word.as_str()).copied().unwrap_or_default());
-            let length = 1.0 - B + B * real(words.len()) / mean;
-            *score += rare * times * (K1 + 1.0) / (times + K1 * length);
+            let times = table.get(word.as_str()).copied().unwrap_or_default();
+            *score += bm25(times, number(words.len()), holders, corpus);
         }
     }
     scores
 }
 
-fn table(words: &[String]) -> BTreeMap<&str, usize> {
+fn table(words: &[String]) -> BTreeMap<&str, u64> {
     let mut table = BTreeMap::new();
     for word in words {
-        let times: &mut usize = table.entry(word.as_str()).or_default();
+        let times: &mut u64 = table.entry(word.as_str()).or_default();
         *times = times.saturating_add(1);
     }
     table
 }
 
-fn real(count: usize) -> f64 {
-    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The vectors of a workspace's log, in the index.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use sessionlog_codec::event::VectorAttached;
@@ -13,18 +12,16 @@ use super::super::{MemoryReader, vectors};
 use super::store::{VALUE_VERSION, signed};
 use super::{Tried, Trouble};
 use crate::error::ErrorKind;
-use crate::log::{LogDir, LogMark, LogReader, Since};
+use crate::log::{LogMark, LogReader, Since};
 use crate::session::logged;
+use crate::store::shared_log::SharedLog;
 
 /// How many bytes of vectors are in memory at a time.
 const BATCH: usize = 16 << 20;
 
 /// Takes in the vectors that were attached since.
 pub(super) fn update(connection: &mut Connection, memory: &MemoryReader) -> Tried<()> {
-    let dir = memory.home.workspace_dir(&memory.workspace).join("workspace");
-    let (segments, quarantine) = (dir.join("log"), dir.join("quarantine"));
-    let storage = Arc::clone(&memory.home.storage);
-    let log = LogReader::new(LogDir { storage, segments, quarantine });
+    let log = SharedLog::of_workspace(&memory.home, &memory.clock, &memory.workspace).reader();
     loop {
         let known = cursor(connection)?;
         let mark: Option<LogMark> =
