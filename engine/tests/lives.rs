@@ -39,7 +39,7 @@ use sessionlog::session::{CompactionSettings, EventItem, OrphanPolicy, OwedCall}
 use sessionlog::storage::{CrashMode, SimStorage};
 use sessionlog::{
     CallResult, ChildResult, Delegated, Delegation, ErrorKind, ForkOptions, ForkPoint, Message, NewSession,
-    Session, Work,
+    Session, SessionReader, Work,
 };
 use support::Rng;
 use support::tree::{bound, open};
@@ -372,6 +372,9 @@ impl Life {
             assert_eq!(reader.summary().unwrap(), *summary);
             assert_eq!(reader.open_calls().unwrap(), recovery.ledger().open_calls());
         }
+        if part == 3 {
+            self.check_newest_events(&reader);
+        }
         for node in cold.nodes() {
             assert_eq!(self.session().context_of(node).unwrap(), cold.context(node), "node {node}");
             if part == 1 {
@@ -384,6 +387,22 @@ impl Life {
                     assert_eq!(reader.newest(node, limit).unwrap(), newest, "node {node}, {limit}");
                 }
             }
+        }
+    }
+
+    /// The end of the log is the end of the whole log.
+    fn check_newest_events(&self, reader: &SessionReader) {
+        let event_of = |item| if let EventItem::Event(event) = item { *event } else { panic!("a gap") };
+        let mut all = Vec::new();
+        reader
+            .events(Position(1), &mut |item| {
+                all.push(event_of(item));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        for limit in [0, 1, 7, 40] {
+            let newest: Vec<_> = reader.newest_events(limit).unwrap().into_iter().map(event_of).collect();
+            assert_eq!(newest, all[all.len().saturating_sub(limit)..], "the last {limit}");
         }
     }
 

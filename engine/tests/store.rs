@@ -438,3 +438,25 @@ fn a_directory_of_somebody_elses_is_made_durable_too() {
     storage.crash(CrashMode::LoseAll);
     assert_eq!(simulated(&storage).unwrap().reader().list().unwrap()[0].messages, 1);
 }
+
+/// Whoever opens a home that is there syncs nothing, so what another process had made of it and not come to sync has to be made
+/// durable before a session in it is acknowledged.
+#[test]
+fn a_home_of_somebody_elses_is_made_durable_before_a_session_is() {
+    use sessionlog::storage::{Call, Storage};
+    let storage = SimStorage::new();
+    drop(simulated(&storage).unwrap());
+    // As if its creator had been stopped between the directory and the sync.
+    let (home, workspaces) = (Path::new("home"), Path::new("home/workspaces"));
+    storage.remove_dir(workspaces).unwrap();
+    storage.sync_dir(home).unwrap();
+    storage.create_dir(workspaces).unwrap();
+    storage.take_calls();
+    let store = simulated(&storage).unwrap();
+    assert!(storage.take_calls().iter().all(|call| !matches!(call, Call::SyncDir { .. })), "opening syncs");
+    let session = store.create_foreign(b"/w", NewSession::default()).unwrap();
+    session.append(Message::user("acknowledged")).unwrap();
+    std::mem::forget(session);
+    storage.crash(CrashMode::LoseAll);
+    assert_eq!(simulated(&storage).unwrap().reader().list().unwrap()[0].messages, 1);
+}

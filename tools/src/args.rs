@@ -204,6 +204,7 @@ pub struct DetailArgs {
 #[command(after_help = "Examples:
   logdump events 0197b4a2 --kind call.started --kind call.finished
   logdump events 0197b4a2 --from 1200 --limit 20 --json
+  logdump events 0197b4a2 --last 20
   logdump events 0197b4a2 --follow --json | jq -r .event")]
 pub struct EventsArgs {
     /// The session. Of a delegated conversation, only its own events are shown
@@ -217,6 +218,9 @@ pub struct EventsArgs {
     /// At most N events
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
+    /// Only the last N events, without reading what is before them
+    #[arg(long, value_name = "N", conflicts_with_all = ["from", "limit", "follow"])]
+    pub last: Option<usize>,
     /// Then show each event as it comes, until stopped
     #[arg(long, short)]
     pub follow: bool,

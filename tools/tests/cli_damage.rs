@@ -213,6 +213,8 @@ fn a_record_that_does_not_decode_costs_one_record() {
     session.close().unwrap_or_else(|e| panic!("{e}"));
     all_exit(&home.path(), &id, 3);
     let events = home.run(&["events", &id, "--json"]).exits(3).json_lines();
+    let last = home.run(&["events", &id, "--json", "--last", "2"]).exits(3).json_lines();
+    assert_eq!(last, events[events.len() - 2..]);
     assert!(events.iter().any(|event| event["undecodable"]["verdict"] == "lost"));
     assert!(home.run(&["show", &id]).exits(3).out.contains("after it"));
 }

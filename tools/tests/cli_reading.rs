@@ -188,6 +188,15 @@ fn events_are_lines() {
     let wrong = home.run(&["events", &id, "--kind", "call.begun"]).exits(4);
     assert!(wrong.err.contains("call.started"), "{}", wrong.err);
     home.run(&["events", &id, "--from", "-1"]).exits(4);
+    for count in [0, 1, 3, all.len(), 1000] {
+        let last = home.run(&["events", &id, "--json", "--last", &count.to_string()]).exits(0).json_lines();
+        assert_eq!(last, all[all.len().saturating_sub(count)..], "the last {count}");
+    }
+    let last_calls = ["events", &id, "--json", "--kind", "call.started", "--kind", "31", "--last", "3"];
+    assert_eq!(home.run(&last_calls).exits(0).json_lines(), calls[1..]);
+    let first_of_all = ["events", &id, "--json", "--kind", "session.created", "--last", "1"];
+    assert_eq!(home.run(&first_of_all).exits(0).json_lines(), all[..1]);
+    home.run(&["events", &id, "--last", "1", "--from", "2"]).exits(4);
 }
 
 #[test]

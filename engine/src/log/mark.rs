@@ -1,5 +1,7 @@
 //! Where a log ended: what is derived from a log is bound to it, and cheaply checked against it later.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use sessionlog_codec::frame::FrameHeader;
 use sessionlog_codec::ids::{Digest, Position};
@@ -45,6 +47,18 @@ impl DurableEnd {
     #[must_use]
     pub fn first_recent(&self) -> Position {
         Position(self.mark.next.0.saturating_sub(to_u64(self.recent.len())))
+    }
+
+    /// Where the frames are in the segment that hold the records of a range, in bytes; `None` if the range begins before
+    /// [`first_recent`](Self::first_recent) or is empty.
+    pub(super) fn stretch(&self, range: &Range<Position>) -> Option<Range<u64>> {
+        let nth = |position: Position| position.0.checked_sub(self.first_recent().0).map(to_usize);
+        let (first, behind) = (nth(range.start)?, nth(range.end)?);
+        let start = *self.recent.get(first)?;
+        // Records of one frame have one place: the frame of the last one ends where another one begins.
+        let last = *self.recent.get(..behind)?.get(first..)?.last()?;
+        let end = self.recent.get(behind..)?.iter().find(|place| **place != last);
+        Some(start.into()..end.map_or(self.mark.end, |end| u64::from(*end)))
     }
 }
 

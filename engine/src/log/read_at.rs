@@ -1,5 +1,7 @@
 //! Reading chosen records: one read a segment, of the stretch that they are in, whatever else the log holds.
 
+use std::ops::Range;
+
 use sessionlog_codec::footer::FooterEntry;
 use sessionlog_codec::frame::{Frame, KIND_RECORDS};
 use sessionlog_codec::ids::Position;
@@ -54,25 +56,26 @@ impl LogReader {
 }
 
 impl LogReader {
-    /// Gives the records from `from` up to `end` to `visit`, in order, by one read of the stretch that they are in. Nothing of
-    /// the segment before them is looked at.
+    /// Gives the records of a range that ends at `end` or before it to `visit`, in order, by one read of the stretch that they
+    /// are in. Nothing else of the segment is looked at.
     ///
     /// # Errors
-    /// `Corrupt` if a frame is hurt, or `from` is before [`DurableEnd::first_recent`]; `Io` if the log can't be read.
+    /// `Corrupt` if a frame is hurt, or the range begins before [`DurableEnd::first_recent`]; `Io` if the log can't be read.
     pub fn read_recent(
         &self,
         end: &DurableEnd,
-        from: Position,
+        range: Range<Position>,
         visit: &mut dyn FnMut(Record<'_>),
     ) -> Result<()> {
         let mark = &end.mark;
         let (name, path) = (SegmentName(mark.segment), self.dir().segment_path(SegmentName(mark.segment)));
-        let nth = from.0.checked_sub(end.first_recent().0).map(to_usize);
-        let Some(start) = nth.and_then(|nth| end.recent.get(nth)).copied().map(u64::from) else {
-            let message = format!("{}: the record at {from} is not among the newest", path.display());
+        let Some(stretch) = end.stretch(&range) else {
+            let message =
+                format!("{}: the record at {} is not among the newest", path.display(), range.start);
             return Err(Error::new(ErrorKind::Corrupt, "log.not_recent", message));
         };
-        let bytes = self.dir().read(name, start, mark.end.saturating_sub(start))?;
+        let start = stretch.start;
+        let bytes = self.dir().read(name, start, stretch.end.saturating_sub(start))?;
         let mut at = 0_usize;
         let mut expected = None;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
@@ -85,7 +88,8 @@ impl LogReader {
                     return Err(Error::new(ErrorKind::Corrupt, "log.damaged", message));
                 }
                 expected = Some(fields.next_position());
-                frame.records().iter().filter(|it| it.position >= from).for_each(|it| visit(it.clone()));
+                let wanted = frame.records().iter().filter(|it| range.contains(&it.position));
+                wanted.for_each(|it| visit(it.clone()));
             }
             at = at.saturating_add(frame.header().frame_len());
         }

@@ -20,8 +20,9 @@ use crate::storage::{Access, StorageFile};
 /// Files grow to multiples of this, in bytes.
 const FILL_ALIGNMENT: u64 = 4096;
 
-/// How far a file is filled when it outgrows its first page, in bytes: some messages, not a whole session.
-const FILL_SECOND: u64 = 64 << 10;
+/// How far a log's first file is filled with its first records, in bytes: about a hundred messages, which is all of most
+/// sessions, so that none of them waits for a journal of the file system. What is not used is cut off at close.
+const FILL_FIRST: u64 = 256 << 10;
 
 /// A segment is sealed at this length at the latest, in bytes, so that every frame's offset fits into its footer.
 const SEGMENT_LEN_MAX: u64 = 1 << 31;
@@ -338,16 +339,15 @@ impl Tail {
     }
 
     /// How long the file becomes when it has to hold `needed` bytes. Each time it grows, a sync costs the file system a
-    /// journal commit, so it grows rarely: by little for the records that a session begins with, then to four times what it
-    /// was. A segment that is not the first is that of a long session, and is filled in the longest steps at once.
+    /// journal commit, so it grows rarely: to four times what it was. A segment that is not the first is that of a long
+    /// session, and is filled in the longest steps at once.
     fn fill_target(&self, needed: u64) -> u64 {
         let most = self.options.fill_len;
         if most == 0 {
             return needed;
         }
         let step = match self.header.segment_no {
-            SegmentNo(0) if needed <= FILL_ALIGNMENT => FILL_ALIGNMENT.min(most),
-            SegmentNo(0) => needed.saturating_mul(3).clamp(FILL_SECOND.min(most), most),
+            SegmentNo(0) => needed.saturating_mul(3).clamp(FILL_FIRST.min(most), most),
             _ => most,
         };
         let target = needed.saturating_add(step).checked_next_multiple_of(FILL_ALIGNMENT).unwrap_or(needed);

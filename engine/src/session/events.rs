@@ -40,10 +40,15 @@ pub(crate) fn read_events(
     from: Position,
     visit: &mut dyn FnMut(EventItem) -> ControlFlow<()>,
 ) -> Result<TailState> {
-    log.read(from, &mut |item| match item {
-        ReadItem::Gap(gap) => visit(EventItem::Gap(gap)),
-        ReadItem::Record(record) => visit(event_item(&record)),
-    })
+    log.read(from, &mut |item| visit(read_item(item)))
+}
+
+/// What a reader of records came across, as what a reader of events does.
+pub(super) fn read_item(item: ReadItem<'_>) -> EventItem {
+    match item {
+        ReadItem::Gap(gap) => EventItem::Gap(gap),
+        ReadItem::Record(record) => event_item(&record),
+    }
 }
 
 /// A record as an event, if it can be read.

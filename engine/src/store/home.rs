@@ -74,7 +74,10 @@ impl Home {
         } else {
             home.check_ours()?;
         }
-        home.create_dir(&home.root.join(WORKSPACES))?;
+        let workspaces = home.root.join(WORKSPACES);
+        if home.is_missing(&workspaces)? {
+            home.create_dir(&workspaces)?;
+        }
         Ok(home)
     }
 
@@ -117,6 +120,11 @@ impl Home {
             }
             Err(error) => Err(Error::io("listing", dir, error)),
         }
+    }
+
+    fn is_missing(&self, path: &Path) -> Result<bool> {
+        let entry = self.storage.entry(path).map_err(|e| Error::io("looking at", path, e))?;
+        Ok(entry.is_none())
     }
 
     fn sync(&self, dir: &Path) -> Result<()> {
@@ -222,6 +230,10 @@ impl Home {
         workspace: &WorkspaceHash,
     ) -> Result<()> {
         let workspace_dir = self.workspace_dir(workspace);
+        // Before it, and so of each workspace once: whoever opens a home that is there waits for no disk.
+        if self.is_missing(&workspace_dir)? {
+            self.create_dir(&self.root.join(WORKSPACES))?;
+        }
         self.create_dir(&workspace_dir)?;
         let path_file = workspace_dir.join("path.txt");
         match self.storage.create_new(&path_file) {

@@ -34,6 +34,9 @@ pub fn run(args: &EventsArgs, context: &Context) -> Result<Exit, Failure> {
     if args.follow {
         return followed(args, context, &selected, node);
     }
+    if let Some(count) = args.last {
+        return last(args, context, &selected, node, count);
+    }
     let health = Health::read(&selected.reader, from, &mut |item| {
         if left == 0 {
             return Ok(ControlFlow::Break(()));
@@ -45,6 +48,58 @@ pub fn run(args: &EventsArgs, context: &Context) -> Result<Exit, Failure> {
             }
         }
         Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(health.tell(context, &selected.row.id))
+}
+
+/// The last events, for the price of what is shown where nothing is wrong.
+fn last(
+    args: &EventsArgs,
+    context: &Context,
+    selected: &Selected,
+    node: Option<NodeId>,
+    count: usize,
+) -> Result<Exit, Failure> {
+    let health = Health::of_end(&selected.reader)?;
+    if health.exit() != Exit::Clean {
+        return last_of_hurt(args, context, selected, node, count);
+    }
+    let mut asked = count;
+    loop {
+        let newest = selected.reader.newest_events(asked)?;
+        let is_all = newest.len() < asked;
+        let wanted: Vec<_> = newest.iter().filter(|item| is_wanted(args, node, item)).collect();
+        if is_all || wanted.len() >= count {
+            let mut last = wanted.iter().skip(wanted.len().saturating_sub(count));
+            last.try_for_each(|item| show(args, context, item))?;
+            return Ok(Exit::Clean);
+        }
+        asked = asked.saturating_mul(4);
+    }
+}
+
+/// The same, where something is wrong: all of the log is looked at.
+fn last_of_hurt(
+    args: &EventsArgs,
+    context: &Context,
+    selected: &Selected,
+    node: Option<NodeId>,
+    count: usize,
+) -> Result<Exit, Failure> {
+    let mut wanted = 0_usize;
+    let health = Health::read(&selected.reader, Position(1), &mut |item| {
+        wanted = wanted.saturating_add(usize::from(is_wanted(args, node, item)));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let mut before = wanted.saturating_sub(count);
+    Health::read(&selected.reader, Position(1), &mut |item| {
+        if is_wanted(args, node, item) {
+            if before == 0 {
+                show(args, context, item)?;
+            }
+            before = before.saturating_sub(1);
+        }
+        Ok(ControlFlow::Continue(()))
     })?;
     Ok(health.tell(context, &selected.row.id))
 }
