@@ -8,14 +8,14 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread::{Builder, Scope, scope};
 
 use super::segment::{LogDir, SegmentName};
-use super::unpacked::Unpacked;
+use super::unpacked::{Spare, Unpacked};
 use crate::error::Result;
 
 /// How much there must be to read before a thread is worth its while, in bytes.
 const WORTH: u64 = 16 << 20;
 
 /// Gives the bytes of the next segment, whose name is given, if it can be in the memory that is given.
-pub(super) type Read<'a> = dyn FnMut(SegmentName, Vec<u8>) -> Result<Unpacked> + 'a;
+pub(super) type Read<'a> = dyn FnMut(SegmentName, Spare) -> Result<Unpacked> + 'a;
 
 /// Calls `walk`, which asks for the bytes of `segments`, each once, in their order, as far as it likes.
 pub(super) fn with_segments<T>(
@@ -47,7 +47,7 @@ fn with_a_thread<T>(
             }
             match ahead.as_ref().and_then(|ahead| ahead.next(name, spare)) {
                 Some(read) => read,
-                None => dir.read_all_into(name, Vec::new()),
+                None => dir.read_all_into(name, Spare::default()),
             }
         })
     })
@@ -57,7 +57,7 @@ fn with_a_thread<T>(
 struct Ahead {
     read: Receiver<(SegmentName, Result<Unpacked>)>,
     /// Memory that was looked at, to be read into again.
-    used: Sender<Vec<u8>>,
+    used: Sender<Spare>,
 }
 
 impl Ahead {
@@ -69,7 +69,7 @@ impl Ahead {
     ) -> Option<Self> {
         // Nothing is kept between the two: what is read and not yet taken is all that is ahead.
         let (full, read) = sync_channel(0);
-        let (used, empty) = channel::<Vec<u8>>();
+        let (used, empty) = channel::<Spare>();
         let run = move || {
             // Whoever is through with the log takes nothing any more, and this ends.
             let mut wanted = true;
@@ -83,7 +83,7 @@ impl Ahead {
     }
 
     /// `None` if it has not read this segment, which is for the caller to do.
-    fn next(&self, name: SegmentName, spare: Vec<u8>) -> Option<Result<Unpacked>> {
+    fn next(&self, name: SegmentName, spare: Spare) -> Option<Result<Unpacked>> {
         // An error says that the thread is gone; its memory is then of no use to it.
         drop(self.used.send(spare));
         let (read, result) = self.read.recv().ok()?;
@@ -126,7 +126,7 @@ mod tests {
         let (dir, segments) = files(20);
         with_a_thread(&dir, &segments, |next| {
             for (name, len) in &segments {
-                assert_eq!(*next(*name, Vec::new()).unwrap(), content(*name, *len));
+                assert_eq!(*next(*name, Spare::default()).unwrap(), content(*name, *len));
             }
         });
     }
@@ -137,7 +137,7 @@ mod tests {
         for wanted in 0..5 {
             with_a_thread(&dir, &segments, |next| {
                 for (name, len) in segments.iter().take(wanted) {
-                    assert_eq!(*next(*name, Vec::new()).unwrap(), content(*name, *len));
+                    assert_eq!(*next(*name, Spare::default()).unwrap(), content(*name, *len));
                 }
             });
         }
@@ -150,7 +150,7 @@ mod tests {
         dir.storage.remove_file(&dir.segment_path(*missing)).unwrap();
         with_a_thread(&dir, &segments, |next| {
             for (name, len) in &segments {
-                match next(*name, Vec::new()) {
+                match next(*name, Spare::default()) {
                     Ok(bytes) => assert_eq!(*bytes, content(*name, *len)),
                     Err(error) => assert_eq!((error.kind(), name), (ErrorKind::NotFound, missing)),
                 }

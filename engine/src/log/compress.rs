@@ -12,6 +12,7 @@ use sessionlog_codec::{frame::KIND_FOOTER, limits::SEGMENT_HEADER_LEN};
 
 use super::scan::{FrameEnd, Scan, Span};
 use super::segment::{LogDir, SegmentName};
+use super::unpacked::{SegmentView, Spare};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::to_u64;
 use crate::storage::Access;
@@ -85,7 +86,7 @@ pub(crate) fn compress(
             return Ok(());
         }
         let file = dir.storage.open(beside, Access::Read).map_err(|e| Error::io("opening", beside, e))?;
-        let read = super::unpacked::SegmentView::whole(beside.to_path_buf(), file, Vec::new())?;
+        let read = SegmentView::whole(beside.to_path_buf(), file, Spare::default())?;
         let is_same = read.hurt().is_empty() && read.notes().is_empty() && *read == *bytes;
         // Whoever took the log over may have erased something from it.
         if is_same && *dir.read_all(name)? == *bytes {
@@ -176,20 +177,20 @@ mod zstandard {
         /// Whether this build decompresses.
         pub(crate) const IS_THERE: bool = true;
 
-        /// The `len` bytes of a block: never more, whatever its bytes say.
-        pub(crate) fn block(&mut self, stored: &[u8], len: usize) -> std::result::Result<Vec<u8>, String> {
+        /// Fills `place` with the bytes of a block: as many, whatever its bytes say.
+        pub(crate) fn block(&mut self, stored: &[u8], place: &mut [u8]) -> std::result::Result<(), String> {
             let decompressor = match &mut self.0 {
                 Some(decompressor) => decompressor,
                 none => none.insert(zstd::bulk::Decompressor::new().map_err(|error| error.to_string())?),
             };
-            let mut bytes = vec![0; len];
+            let len = place.len();
             let written = decompressor
-                .decompress_to_buffer(stored, bytes.as_mut_slice())
+                .decompress_to_buffer(stored, place)
                 .map_err(|error| format!("Zstandard does not decompress it ({error})"))?;
             if written != len {
                 return Err(format!("it decompresses to {written} bytes, expected {len}"));
             }
-            Ok(bytes)
+            Ok(())
         }
     }
 }
@@ -218,7 +219,7 @@ mod zstandard {
     impl Decompressor {
         pub(crate) const IS_THERE: bool = false;
 
-        pub(crate) fn block(&mut self, _stored: &[u8], _len: usize) -> std::result::Result<Vec<u8>, String> {
+        pub(crate) fn block(&mut self, _stored: &[u8], _place: &mut [u8]) -> std::result::Result<(), String> {
             Err("this program was built without the feature `compression`".to_owned())
         }
     }

@@ -15,7 +15,7 @@ use super::mark::LogMark;
 use super::recovery::{Assessment, HeaderProblem, TornTail, Verdict, assess_file};
 use super::scan::{Scan, Span};
 use super::segment::{LogDir, SegmentName};
-use super::unpacked::{SegmentView, Unpacked};
+use super::unpacked::{SegmentView, Spare, Unpacked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::{to_u64, to_usize};
 
@@ -192,7 +192,7 @@ impl LogReader {
         mut walk: SegmentRead<'_, '_>,
         read: &mut ahead::Read<'_>,
     ) -> Result<Walked> {
-        let mut spare = Vec::new();
+        let mut spare = Spare::default();
         let mut walked = Walked { tail: TailState::Clean, following: None };
         for (name, _) in some {
             walk.name = *name;
@@ -205,7 +205,7 @@ impl LogReader {
                     None => {
                         let bytes = read(*name, std::mem::take(&mut spare))?;
                         let tail = walk.sealed_segment(&bytes, next.0);
-                        spare = bytes.into_bytes();
+                        spare = bytes.into_spare();
                         tail
                     }
                 },

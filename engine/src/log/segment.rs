@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sessionlog_codec::ids::Position;
 
-use super::unpacked::{SegmentView, Unpacked};
+use super::unpacked::{SegmentView, Spare, Unpacked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::{Access, EntryKind, Storage, StorageFile};
 
@@ -98,11 +98,11 @@ impl LogDir {
 
     /// All bytes of a segment, whether its file is compressed or not.
     pub(crate) fn read_all(&self, name: SegmentName) -> Result<Unpacked> {
-        self.read_all_into(name, Vec::new())
+        self.read_all_into(name, Spare::default())
     }
 
-    /// The same, into the memory of `spare` where that can be: for whoever reads many segments.
-    pub(crate) fn read_all_into(&self, name: SegmentName, spare: Vec<u8>) -> Result<Unpacked> {
+    /// The same, into the memory of `spare`: for whoever reads many segments.
+    pub(crate) fn read_all_into(&self, name: SegmentName, spare: Spare) -> Result<Unpacked> {
         SegmentView::whole(self.segment_path(name), self.open(name, Access::Read)?, spare)
     }
 }

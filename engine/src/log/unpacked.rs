@@ -3,6 +3,7 @@
 //! A compressed segment is decompressed block by block. Where a block is hurt, bytes stand that no frame is made of, and a
 //! [`HurtBlock`] says why: so damage of a block is damage of the records in it, and of nothing else.
 
+use std::borrow::Cow;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,10 +35,21 @@ pub(crate) struct HurtBlock {
     pub(crate) found: String,
 }
 
+/// Memory that segments were read into, to be read into again: fresh memory costs a page fault for each page of it.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    /// For what stands in the file.
+    file: Vec<u8>,
+    /// For what it is decompressed to. What it holds is of no meaning.
+    bytes: Vec<u8>,
+}
+
 /// Bytes of a segment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unpacked {
     bytes: Vec<u8>,
+    /// What the file held, if that was something else: memory to be used again.
+    file: Vec<u8>,
     /// Where they start in the segment.
     base: usize,
     hurt: Vec<HurtBlock>,
@@ -64,8 +76,9 @@ impl Unpacked {
     }
 
     /// Its memory, to be used again.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    pub(crate) fn into_spare(self) -> Spare {
+        let Self { bytes, file, is_packed, .. } = self;
+        if is_packed { Spare { file, bytes } } else { Spare { file: bytes, bytes: file } }
     }
 
     pub(crate) fn base(&self) -> usize {
@@ -153,15 +166,16 @@ impl SegmentView {
         Self::with_prefix(path, file, to_u64(SEGMENT_HEADER_LEN), Vec::new())
     }
 
-    /// Opens a file and reads all of it, into the memory of `spare` if the file is plain.
-    pub(crate) fn whole(path: PathBuf, file: Arc<dyn StorageFile>, spare: Vec<u8>) -> Result<Unpacked> {
-        let mut view = Self::with_prefix(path, file, u64::MAX, spare)?;
+    /// Opens a file and reads all of it, into the memory of `spare`.
+    pub(crate) fn whole(path: PathBuf, file: Arc<dyn StorageFile>, spare: Spare) -> Result<Unpacked> {
+        let mut view = Self::with_prefix(path, file, u64::MAX, spare.file)?;
         if matches!(view.layout, Layout::Plain) {
-            return Ok(Unpacked::plain(view.prefix));
+            return Ok(Unpacked { file: spare.bytes, ..Unpacked::plain(view.prefix) });
         }
         let len = view.len();
-        let mut bytes = view.range(0, len)?;
+        let mut bytes = view.range_into(0, len, spare.bytes)?;
         bytes.notes.extend(view.check_copy()?);
+        bytes.file = view.prefix;
         Ok(bytes)
     }
 
@@ -232,7 +246,10 @@ impl SegmentView {
     }
 
     fn head_at(&self, at: u64) -> Result<std::result::Result<PackedHead, DecodeError>> {
-        let bytes = if at == 0 { self.prefix.clone() } else { self.stored(at, PREFIX_LEN)? };
+        let bytes = match at {
+            0 => Cow::Borrowed(self.prefix.as_slice()),
+            at => Cow::Owned(self.stored(at, PREFIX_LEN)?),
+        };
         match packed::head_len(&bytes) {
             Ok(len) if len > bytes.len() => Ok(PackedHead::decode(&self.stored(at, to_u64(len))?)),
             Ok(len) => Ok(PackedHead::decode(bytes.get(..len).unwrap_or(&bytes))),
@@ -264,6 +281,11 @@ impl SegmentView {
     /// # Errors
     /// `Io` if the file can't be read.
     pub(crate) fn range(&mut self, offset: u64, len: u64) -> Result<Unpacked> {
+        self.range_into(offset, len, Vec::new())
+    }
+
+    /// The same; of a compressed file, into the memory of `spare`.
+    fn range_into(&mut self, offset: u64, len: u64, spare: Vec<u8>) -> Result<Unpacked> {
         let len = len.min(self.len().saturating_sub(offset));
         let range = to_usize(offset)..to_usize(offset.saturating_add(len));
         let mut out = Unpacked { base: range.start, stored_len: self.stored_len, ..Unpacked::default() };
@@ -283,6 +305,7 @@ impl SegmentView {
             }
             Layout::Packed(packed) => {
                 let source = Source { path: &self.path, file: &*self.file, prefix: &self.prefix };
+                out.bytes = spare;
                 packed.range(&source, &range, &mut out)?;
             }
         }
@@ -306,7 +329,7 @@ impl SegmentView {
     pub(crate) fn stored(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
         let len = len.min(self.stored_len.saturating_sub(offset));
         let source = Source { path: &self.path, file: &*self.file, prefix: &self.prefix };
-        source.read(offset, len)
+        Ok(source.read(offset, len)?.into_owned())
     }
 
     /// What is wrong with the copy of the head at the file's end, if that was not needed.
@@ -333,32 +356,51 @@ fn packed_layout(head: PackedHead, head_error: Option<DecodeError>) -> Layout {
 }
 
 impl Packed {
-    /// Puts the bytes of a range behind those of `out`.
+    /// Puts the bytes of a range in the place of those of `out`.
     fn range(&mut self, source: &Source<'_>, range: &Range<usize>, out: &mut Unpacked) -> Result<()> {
         let head = &self.head;
         out.witnessed = Position(head.next.0.saturating_sub(1));
         out.notes.extend(self.head_error.as_ref().or(head.outer_error.as_ref()).map(note));
+        out.bytes.resize(range.len(), 0);
         let own = range.start.min(SEGMENT_HEADER_LEN)..range.end.min(SEGMENT_HEADER_LEN);
-        out.bytes.extend_from_slice(head.header.get(own).unwrap_or_default());
+        let (place, mut rest) = cut(&mut out.bytes, own.len());
+        place.copy_from_slice(head.header.get(own).unwrap_or_default());
         for block in head.blocks_of(range) {
+            let wanted = range.start.max(block.offset)..range.end.min(block.range().end);
+            let place;
+            (place, rest) = cut(rest, wanted.len());
             let is_last = block.range().end == head.len;
             let cached = if is_last { &mut self.end } else { &mut self.recent };
             if cached.as_ref().is_none_or(|(offset, _)| *offset != block.offset) {
+                if wanted == block.range() {
+                    // Where it is wanted, without a copy: who reads whole segments reads no block twice.
+                    if let Err(found) = source.block(block, &mut self.decompressor, place)? {
+                        place.fill(HURT);
+                        out.hurt.push(HurtBlock { range: block.range(), found });
+                    }
+                    continue;
+                }
                 *cached = None;
-                match source.block(block, &mut self.decompressor)? {
-                    Ok(bytes) => *cached = Some((block.offset, bytes)),
+                let mut bytes = vec![0; block.len];
+                match source.block(block, &mut self.decompressor, &mut bytes)? {
+                    Ok(()) => *cached = Some((block.offset, bytes)),
                     Err(found) => out.hurt.push(HurtBlock { range: block.range(), found }),
                 }
             }
-            let wanted = range.start.max(block.offset)..range.end.min(block.range().end);
             let within = wanted.start.saturating_sub(block.offset)..wanted.end.saturating_sub(block.offset);
             match cached.as_ref().and_then(|(_, bytes)| bytes.get(within)) {
-                Some(bytes) => out.bytes.extend_from_slice(bytes),
-                None => out.bytes.resize(out.bytes.len().saturating_add(wanted.len()), HURT),
+                Some(bytes) => place.copy_from_slice(bytes),
+                None => place.fill(HURT),
             }
         }
+        debug_assert!(rest.is_empty(), "blocks have no gaps");
         Ok(())
     }
+}
+
+/// The first bytes, at most `len`, and those behind them.
+fn cut(bytes: &mut [u8], len: usize) -> (&mut [u8], &mut [u8]) {
+    bytes.split_at_mut(len.min(bytes.len()))
 }
 
 fn note(error: &DecodeError) -> String {
@@ -374,18 +416,17 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+    fn read(&self, offset: u64, len: u64) -> Result<Cow<'_, [u8]>> {
         let start = to_usize(offset);
         if let Some(bytes) = self.prefix.get(start..start.saturating_add(to_usize(len))) {
-            return Ok(bytes.to_vec());
+            return Ok(Cow::Borrowed(bytes));
         }
         let mut bytes = Vec::new();
         self.read_into(offset, len, &mut bytes)?;
-        Ok(bytes)
+        Ok(Cow::Owned(bytes))
     }
 
-    /// Reads in place of what `bytes` held. Whoever reads many segments gives the same memory each time: fresh memory costs a
-    /// page fault for each page that is read into it.
+    /// Reads in place of what `bytes` held.
     fn read_into(&self, offset: u64, len: u64, bytes: &mut Vec<u8>) -> Result<()> {
         bytes.resize(to_usize(len), 0);
         #[cfg(feature = "seeded-bugs")]
@@ -399,19 +440,21 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// A block's bytes, or why they are lost. The caller has checked its lengths: they are within their limits.
+    /// Puts a block's bytes into `place`, which is as long as they are, or tells why they are lost. The caller has checked its
+    /// lengths: they are within their limits.
     fn block(
         &self,
         block: &PackedBlock,
         decompressor: &mut Decompressor,
-    ) -> Result<std::result::Result<Vec<u8>, String>> {
+        place: &mut [u8],
+    ) -> Result<std::result::Result<(), String>> {
         let stored = self.read(block.stored_offset, to_u64(block.stored_len))?;
-        let bytes = block
+        let done = block
             .check(&stored)
             .map_err(|error| error.to_string())
-            .and_then(|()| decompressor.block(&stored, block.len));
+            .and_then(|()| decompressor.block(&stored, place));
         let range = block.range();
-        Ok(bytes.map_err(|what| {
+        Ok(done.map_err(|what| {
             format!(
                 "the compressed block at byte {} of the file, {} bytes, is hurt: {what}. It holds bytes {} to {} of the \
                  segment",
