@@ -16,7 +16,7 @@ use sessionlog::{
 const SESSIONS: usize = 40;
 
 fn store(home: &Path) -> Store {
-    let log = LogOptions { segment_len: 2048, fill_len: 512 };
+    let log = LogOptions { segment_len: 512, fill_len: 512 };
     let durability = Durability::Buffered;
     Store::open_with(home, StoreOptions { log, durability, ..StoreOptions::default() }).unwrap()
 }

@@ -403,7 +403,9 @@ fn forks_while_the_session_is_appended_to() {
         for by_owner in [true, false] {
             let (session, store, done, forks) = (&session, &store, &done, &forks);
             scope.spawn(move || {
-                while !done.load(Ordering::Acquire) {
+                let mut made = 0;
+                while made < 3 || !done.load(Ordering::Acquire) {
+                    made += 1;
                     let (point, options) = (ForkPoint::Head, ForkOptions::default());
                     let fork = if by_owner {
                         session.fork(point, options)
@@ -420,7 +422,6 @@ fn forks_while_the_session_is_appended_to() {
     let all = texts(&session.transcript().unwrap());
     assert_eq!(all.len(), 600);
     let forks = forks.into_inner().unwrap();
-    assert!(forks.len() > 4, "{}", forks.len());
     for fork in &forks {
         let mut own = texts(&fork.transcript().unwrap());
         assert_eq!(own.pop().unwrap(), format!("{:?}", [Part::text("fork")]));
@@ -607,7 +608,7 @@ fn a_fork_that_lost_its_own_part_is_refused() {
     let storage = SimStorage::new();
     let store = simulated(&storage);
     let session = store.create("/w", NewSession::default()).unwrap();
-    talk(&session, 9000);
+    talk(&session, 36_000);
     let source = session.place().dir.clone();
     let fork = head(&session);
     let (id, dir) = (fork.id(), fork.place().dir.join("log"));
@@ -664,7 +665,7 @@ fn a_segment_that_a_fork_shares_is_not_touched_by_recovery() {
     let store = simulated(&storage);
     let session = store.create("/w", NewSession::default()).unwrap();
     let (id, log) = (session.id(), session.place().dir.join("log"));
-    talk(&session, 12_000);
+    talk(&session, 36_000);
     std::mem::forget(session);
     storage.crash(CrashMode::KeepAll);
     let segments = storage.list(&log).unwrap();

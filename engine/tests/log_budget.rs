@@ -119,6 +119,37 @@ impl Script {
     }
 }
 
+/// Who does not wait for the disk does not wait for it because a segment is full, which it has to be synced for.
+#[test]
+fn a_buffered_append_does_not_wait_for_a_roll() {
+    let storage = disk();
+    let writer = create(&storage, options(1000, 0));
+    let segments = || storage.files().len();
+    let mut tag = 0;
+    let mut append = |durability| {
+        tag += 1;
+        writer.append(batch(tag, &[100]), durability).unwrap();
+    };
+    while len(&storage) < 3500 {
+        storage.take_calls();
+        append(Durability::Buffered);
+        let calls = storage.take_calls();
+        assert!(
+            calls.iter().all(|call| matches!(call.kind(), CallKind::Read | CallKind::Write)),
+            "{calls:?}"
+        );
+    }
+    assert_eq!(segments(), 1);
+    // Who waits for it anyway seals the segment.
+    append(Durability::Sync);
+    assert_eq!(segments(), 2);
+    // But not for ever.
+    (0..30).for_each(|_| append(Durability::Buffered));
+    assert_eq!(segments(), 3);
+    let longest = storage.files().iter().map(|path| storage.read_file(path).unwrap().len()).max().unwrap();
+    assert!(longest < 7000, "{longest} bytes, with the footer");
+}
+
 #[test]
 fn script_of_writing() {
     let storage = disk();
@@ -131,7 +162,7 @@ fn script_of_writing() {
     append(2, Durability::Sync).unwrap();
     script.step(&storage, "append, Sync: it is long enough already");
     append(3, Durability::Buffered).unwrap();
-    script.step(&storage, "append, Buffered: the segment is full now");
+    script.step(&storage, "append, Buffered: the segment is long enough now");
     append(4, Durability::Sync).unwrap();
     script.step(&storage, "append, Sync: the segment is sealed, the next one begun");
     append(5, Durability::Turn).unwrap();

@@ -58,7 +58,7 @@ fn written(seed: u64, opts: LogOptions, batches: u64) -> SimStorage {
         let most = [20, 150, 600][rng.index(3)];
         let lens: Vec<usize> = (0..1 + rng.below(3)).map(|_| rng.index(most)).collect();
         let batch = if rng.below(4) == 0 { batch(tag, &lens) } else { text(tag, &lens) };
-        writer.append(batch, Durability::Buffered).unwrap();
+        writer.append(batch, Durability::Sync).unwrap();
     }
     writer.close().unwrap();
     storage
@@ -612,7 +612,7 @@ fn the_last_page_costs_its_blocks() {
     let writer = create(&storage, opts);
     let records = 1500_u64;
     for tag in 0..records {
-        writer.append(batch(tag, &[250]), Durability::Buffered).unwrap();
+        writer.append(batch(tag, &[250]), Durability::Sync).unwrap();
     }
     let block_len = 8192;
     assert_eq!(writer.compress(usize::MAX, packing(block_len)).unwrap().segments, 1);

@@ -24,6 +24,10 @@ const FILL_ALIGNMENT: u64 = 4096;
 /// sessions, so that none of them waits for a journal of the file system. What is not used is cut off at close.
 const FILL_FIRST: u64 = 256 << 10;
 
+/// Where nobody waits for the disk, a segment may become so many times as long before it is sealed, which is to wait for
+/// it: at the next sync, or then.
+const DEFERRED: u64 = 4;
+
 /// A segment is sealed at this length at the latest, in bytes, so that every frame's offset fits into its footer.
 const SEGMENT_LEN_MAX: u64 = 1 << 31;
 
@@ -207,7 +211,7 @@ impl Tail {
     pub(crate) fn commit(&mut self, frames: &[&Body], sync: SyncMode) -> Committed {
         let (mut committed, mut failure) = (0_usize, None);
         while let Some(rest) = frames.get(committed..).filter(|rest| !rest.is_empty() && failure.is_none()) {
-            match self.roll_if_full(rest).and_then(|()| self.write_group(rest, sync)) {
+            match self.roll_if_full(rest, sync).and_then(|()| self.write_group(rest, sync)) {
                 Ok(written) => committed = committed.saturating_add(written),
                 Err(failed) => failure = Some(failed),
             }
@@ -225,10 +229,18 @@ impl Tail {
     }
 
     /// Whether the segment is sealed before a frame of `coming` records: it is long enough, or its footer is.
-    fn is_full(&self, coming: u32) -> bool {
+    fn is_full(&self, coming: u32, sync: SyncMode) -> bool {
         let records = to_u64(self.entries.len()).saturating_add(coming.into());
         let end = self.end.saturating_add(to_u64(self.buffer.len()));
-        end >= self.options.segment_len || records > FRAME_RECORDS_MAX.into()
+        end >= self.longest(sync) || records > FRAME_RECORDS_MAX.into()
+    }
+
+    /// How long the segment becomes before it is sealed, in bytes.
+    fn longest(&self, sync: SyncMode) -> u64 {
+        match sync {
+            SyncMode::Sync => self.options.segment_len,
+            SyncMode::Defer => self.options.segment_len.saturating_mul(DEFERRED).min(SEGMENT_LEN_MAX),
+        }
     }
 
     /// Writes as many of the frames as fit into the active segment, at least one.
@@ -236,7 +248,7 @@ impl Tail {
         let before = (self.next, self.chain, self.entries.len());
         let mut count = 0;
         for body in frames {
-            if count > 0 && self.is_full(body.count()) {
+            if count > 0 && self.is_full(body.count(), sync) {
                 break;
             }
             if let Err(error) = self.encode(body) {
@@ -288,7 +300,7 @@ impl Tail {
             SyncMode::Sync => {
                 self.check_unchanged()?;
                 if new_end > self.solid {
-                    solid = self.fill_target(new_end);
+                    solid = self.fill_target(new_end, sync);
                     filled = filled.max(solid);
                     self.buffer.resize(to_usize(solid.saturating_sub(self.end)), 0);
                 }
@@ -324,7 +336,7 @@ impl Tail {
     /// Makes the file longer than `needed`, without writing: a write that need not change the length is cheaper, and zeros
     /// are of no use where nothing is synced. Gives the new length.
     fn lengthen(&mut self, needed: u64) -> Attempt<u64> {
-        let target = self.fill_target(needed);
+        let target = self.fill_target(needed, SyncMode::Defer);
         if target == needed {
             return Ok(needed);
         }
@@ -341,7 +353,7 @@ impl Tail {
     /// How long the file becomes when it has to hold `needed` bytes. Each time it grows, a sync costs the file system a
     /// journal commit, so it grows rarely: to four times what it was. A segment that is not the first is that of a long
     /// session, and is filled in the longest steps at once.
-    fn fill_target(&self, needed: u64) -> u64 {
+    fn fill_target(&self, needed: u64, sync: SyncMode) -> u64 {
         let most = self.options.fill_len;
         if most == 0 {
             return needed;
@@ -352,7 +364,7 @@ impl Tail {
         };
         let target = needed.saturating_add(step).checked_next_multiple_of(FILL_ALIGNMENT).unwrap_or(needed);
         // No zeros behind the place where the segment is going to be sealed.
-        target.min(self.options.segment_len).max(needed)
+        target.min(self.longest(sync)).max(needed)
     }
 
     /// Whoever else wrote here took over the log, whatever the locks say.
@@ -405,10 +417,10 @@ impl Tail {
         Ok(())
     }
 
-    /// Seals a segment that is long enough and begins the next one.
-    fn roll_if_full(&mut self, frames: &[&Body]) -> Attempt<()> {
+    /// Seals a segment that is long enough, for a commit that waits for the disk or one that does not, and begins the next one.
+    fn roll_if_full(&mut self, frames: &[&Body], sync: SyncMode) -> Attempt<()> {
         let coming = frames.first().map_or(0, |body| body.count());
-        if self.state == SegmentState::Active && (self.entries.is_empty() || !self.is_full(coming)) {
+        if self.state == SegmentState::Active && (self.entries.is_empty() || !self.is_full(coming, sync)) {
             return Ok(());
         }
         self.seal_longer_than(0)
