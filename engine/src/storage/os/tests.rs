@@ -218,6 +218,19 @@ mod linux {
     use super::super::linux::{device, write_lock};
     use super::*;
 
+    /// A sync that does not reach the system is noticed by nothing but a loss of power, and a store that is killed has all it
+    /// wrote. The files of `/proc` can't be synced: so whoever asks is told, and who is told nothing did not ask.
+    #[test]
+    fn every_sync_asks_the_system() {
+        let refused = |synced: io::Result<()>, what| {
+            assert_eq!(synced.unwrap_err().kind(), io::ErrorKind::InvalidInput, "{what}");
+        };
+        refused(OsStorage.sync_dir(Path::new("/proc/self")), "sync_dir");
+        let file = OsStorage.open(Path::new("/proc/self/comm"), Access::ReadWrite).unwrap();
+        refused(file.sync_data(), "sync_data");
+        refused(file.sync_all(), "sync_all");
+    }
+
     /// In a container, what nobody is seen to hold may be held outside.
     fn assert_free(path: &Path) {
         let initial = fs::read_link("/proc/self/ns/pid").unwrap() == Path::new("pid:[4026531836]");
