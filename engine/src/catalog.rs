@@ -1,11 +1,12 @@
 //! The catalog: what a listing says of each session, so that thousands are listed without reading an index of each.
 //!
-//! It is derived and disposable. Each row is bound to where its log ended, and is used only while the log still ends there.
+//! It is derived and disposable. Each row is bound to where its log ended and to what the file system said of the log then, and
+//! is used only while both are so: see `log/stamp.rs` for when the second is enough.
 //! The database (sled) is opened for moments, with a bounded wait, since one process at a time may have it. If it is absent,
 //! held by another process, damaged or broken in any way, the listing is slower and the same: a damaged one is moved aside
 //! and made anew. It never holds anything that the logs do not.
 
-use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +18,11 @@ use sessionlog_codec::ids::{NodeId, Position, SessionId, Timestamp};
 use sessionlog_codec::stored;
 use sessionlog_projections::Lifecycle;
 
-use crate::log::LogMark;
+use crate::log::{LogMark, LogStamp};
 
-/// The version of a row's layout. 1: the first.
-const ROW_VERSION: u16 = 1;
+/// The version of a row's layout. 1: the first. 2: with what the file system said of the log. Rows of another version are made
+/// anew, as any row that can't be read.
+const ROW_VERSION: u16 = 2;
 /// How often the database is tried while another process has it, and how long is waited in between.
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(15);
@@ -31,10 +33,21 @@ const CACHE_LEN: u64 = 8 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CatalogEntry {
     pub(crate) mark: LogMark,
+    /// What the file system said of the log before it was read, if it said anything.
+    pub(crate) seen: Option<Seen>,
     pub(crate) bytes: u64,
     pub(crate) lifecycle: Lifecycle,
     /// The root's row, then those of its children.
     pub(crate) rows: Vec<CatalogRow>,
+}
+
+/// What the file system said of a log before an entry was made from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Seen {
+    /// As long as it says the same, the entry is right.
+    Proof(LogStamp),
+    /// As soon as it says something else, the entry is made anew. Until then, the log's end is looked at.
+    Hint(LogStamp),
 }
 
 /// A row without what has to be judged anew each time.
@@ -101,10 +114,24 @@ impl Catalog {
         None
     }
 
-    pub(crate) fn get(&self, session: SessionId) -> Option<CatalogEntry> {
-        let value = self.guarded(|database| database.get(session.0))??;
-        // Whatever is odd about a row is a reason to make it anew.
-        stored::decode(ROW_VERSION, &value).ok()
+    /// What is known of the sessions whose ids are in a range, in order; `None` of one whose entry is odd, which is made anew.
+    pub(crate) fn scan(
+        &self,
+        range: (Bound<SessionId>, Bound<SessionId>),
+    ) -> Vec<(SessionId, Option<CatalogEntry>)> {
+        let (first, last) = (range.0.map(|id| id.0), range.1.map(|id| id.0));
+        let found = self.guarded(|database| {
+            let mut found = Vec::new();
+            for item in database.range::<[u8; 16], _>((first, last)) {
+                let (key, value) = item?;
+                match <[u8; 16]>::try_from(&*key) {
+                    Ok(id) => found.push((SessionId(id), stored::decode(ROW_VERSION, &value).ok())),
+                    Err(_) => drop(database.remove(key)?),
+                }
+            }
+            Ok(found)
+        });
+        found.unwrap_or_default()
     }
 
     pub(crate) fn put(&self, session: SessionId, entry: &CatalogEntry) {
@@ -113,18 +140,9 @@ impl Catalog {
         }
     }
 
-    /// Forgets every session that is not among these.
-    pub(crate) fn retain(&self, sessions: &BTreeSet<SessionId>) {
-        self.guarded(|database| {
-            for key in database.iter().keys() {
-                let key = key?;
-                let known = <[u8; 16]>::try_from(&*key).is_ok_and(|id| sessions.contains(&SessionId(id)));
-                if !known {
-                    database.remove(key)?;
-                }
-            }
-            Ok(())
-        });
+    /// Forgets a session.
+    pub(crate) fn remove(&self, session: SessionId) {
+        self.guarded(|database| database.remove(session.0));
     }
 
     /// Does something with the database, unless something failed before.

@@ -22,6 +22,8 @@ pub(crate) mod salvage;
 mod scan;
 mod segment;
 mod since;
+#[cfg(feature = "catalog")]
+mod stamp;
 mod sync;
 mod tail;
 mod unpacked;
@@ -44,6 +46,8 @@ pub use salvage::{LeftOut, Loss, LostSpan};
 pub use segment::{LogDir, SegmentName};
 #[cfg(feature = "search")]
 pub(crate) use since::Since;
+#[cfg(feature = "catalog")]
+pub(crate) use stamp::{LogStamp, Look};
 pub use verify::{Finding, LogVerification, Severity};
 
 use sessionlog_codec::ids::Position;

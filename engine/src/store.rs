@@ -262,9 +262,18 @@ impl Store {
     }
 
     /// Every session of the home and every delegated conversation in them, the newest activity first: what
-    /// [`StoreReader::list`] gives. What was found is kept in the catalog, and is used again for a session whose log still
-    /// ends where it did; so thousands of sessions are listed without reading them. A catalog that is absent, wrong or in use
-    /// makes it slower, never wrong.
+    /// [`StoreReader::list`] gives. What was found is kept in the catalog, and is used again for a session whose log is as it
+    /// was; so thousands of sessions are listed without reading them. A catalog that is absent, wrong or in use makes it slower,
+    /// never wrong.
+    ///
+    /// A log is as it was if the file system says so: of its last segment and of the directory of its segments the same inode,
+    /// length, time of change and time of writing as before it was read, each of them older than three seconds then. Where it
+    /// does not say enough (a system without inodes, a session that is open or was left open, files that changed just now), the
+    /// last frame of the log is read. This sees whatever an owner does, and files that are replaced, restored, cut, removed or
+    /// written over. It does not see rot in bytes that nobody wrote, which [`SessionReader::verify`] finds; a file that was
+    /// written over in place, without another length, while the system's clock was set back to the nanosecond of the write
+    /// before, or just before a loss of power; and, on a network file system, what the system's cache of attributes does not
+    /// know yet.
     ///
     /// # Errors
     /// `Io` if the home itself can't be read.
