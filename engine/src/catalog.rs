@@ -20,7 +20,8 @@ use sessionlog_projections::Lifecycle;
 
 use crate::log::{LogMark, LogStamp};
 
-/// The version of a row's layout. 1: the first. 2: with what the file system said of the log. Rows of another version are made
+/// The version of a row's layout. 1: the first. 2: with what the file system said of the log and
+/// whether its end is sound. Rows of another version are made
 /// anew, as any row that can't be read.
 const ROW_VERSION: u16 = 2;
 /// How often the database is tried while another process has it, and how long is waited in between.
@@ -35,6 +36,8 @@ pub(crate) struct CatalogEntry {
     pub(crate) mark: LogMark,
     /// What the file system said of the log before it was read, if it said anything.
     pub(crate) seen: Option<Seen>,
+    /// The version of this crate that found every record of the log's last segment to be one that it reads.
+    pub(crate) ends_well_for: Option<String>,
     pub(crate) bytes: u64,
     pub(crate) lifecycle: Lifecycle,
     /// The root's row, then those of its children.
@@ -104,6 +107,8 @@ impl Catalog {
                     return Some(Self { path, database: Some(database), failed: AtomicBool::new(false) });
                 }
                 Ok(Err(sled::Error::Io(error))) if is_held(&error) => {}
+                // It can be read at best, and that is not enough.
+                Ok(Err(sled::Error::Io(error))) if is_forbidden(&error) => return None,
                 failed => {
                     let why = failed.map_or_else(|_| "it panicked".to_owned(), describe);
                     tracing::warn!(catalog = %path.display(), why, "the catalog is damaged and is made anew");
@@ -174,6 +179,10 @@ impl Drop for Catalog {
 fn is_held(error: &std::io::Error) -> bool {
     // sled wraps the error of the lock in one of kind `Other`.
     error.kind() == std::io::ErrorKind::WouldBlock || error.to_string().contains("lock")
+}
+
+fn is_forbidden(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem)
 }
 
 fn describe(opened: sled::Result<sled::Db>) -> String {

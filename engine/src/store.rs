@@ -24,7 +24,7 @@ use sessionlog_projections::views::Dialect;
 
 pub use deletion::DeletionPlan;
 pub use home::SessionPlace;
-pub use listing::{ForkedFrom, SessionKind, SessionRow};
+pub use listing::{ForkedFrom, Listing, SessionKind, SessionRow};
 pub use owner::Owner;
 pub use registry::{
     Hidden, Reattached, Reattachment, Registered, RootIssue, RootRow, RootWorkspace, Roots, WorkspaceName,
@@ -285,7 +285,7 @@ impl Store {
     fn list_places(&self, places: &[SessionPlace]) -> Vec<SessionRow> {
         #[cfg(feature = "catalog")]
         if self.inner.options.catalog == CatalogPolicy::Keep {
-            return catalogued::list(&self.reader(), places);
+            return catalogued::list(&self.reader(), places, catalogued::IfMissing::Make).rows;
         }
         self.reader().list_of(places)
     }
@@ -312,7 +312,7 @@ impl Store {
 }
 
 /// A home that is open for reading: takes no lock and changes no byte, also on a home of another machine or one that is
-/// mounted read-only.
+/// mounted read-only. (Of [`list_with_catalog`](Self::list_with_catalog), no byte but the catalog's.)
 #[derive(Clone, Debug)]
 pub struct StoreReader {
     home: Home,

@@ -7,13 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sessionlog::codec::event::TitleOrigin;
-use sessionlog::codec::ids::SessionId;
+use sessionlog::codec::ids::{Position, SessionId};
+use sessionlog::log::TailState;
+use sessionlog::session::EventItem;
 use sessionlog::storage::{
     Access, DirEntry, Lock, LockError, Locked, OsStorage, Stamp, Storage, StorageFile,
 };
@@ -151,8 +154,21 @@ impl Home {
         let without = format!("{:#?}", self.store.reader().list().unwrap());
         for _ in 0..3 {
             assert_eq!(self.list().0, without, "{what}");
+            let listing = self.store.reader().list_with_catalog().unwrap();
+            assert_eq!(format!("{:#?}", listing.rows), without, "{what}");
+            assert!(listing.sound.iter().all(|id| self.ends_well(*id)), "{what}");
             self.tick();
         }
+    }
+
+    /// Whether every record of the log is one that can be read.
+    fn ends_well(&self, id: SessionId) -> bool {
+        let mut is_well = true;
+        let tail = self.store.reader().session(id).unwrap().events(Position(1), &mut |item| {
+            is_well &= matches!(item, EventItem::Event(_));
+            ControlFlow::Continue(())
+        });
+        is_well && tail.unwrap() == TailState::Clean
     }
 
     fn log(&self, id: SessionId) -> PathBuf {
@@ -182,6 +198,9 @@ fn a_log_that_nothing_changed_is_not_opened() {
     let (rows, opened) = home.list();
     assert_eq!(opened, 0);
     assert_eq!(rows, format!("{:#?}", home.store.reader().list().unwrap()));
+    let before = home.disk.opened.load(Ordering::SeqCst);
+    assert_eq!(home.store.reader().list_with_catalog().unwrap().sound, home.closed.iter().copied().collect());
+    assert_eq!(home.disk.opened.load(Ordering::SeqCst), before);
     let (session, _) = home.store.resume(home.closed[3]).unwrap();
     say(&session, 0);
     session.close().unwrap();
@@ -283,6 +302,12 @@ fn changes_from_outside(old: &Path) -> Vec<Change<'_>> {
                 file.set_len(file.metadata().unwrap().len() - 30).unwrap();
             }),
         ),
+        (
+            "nothing in the last segment",
+            Box::new(|home, id| {
+                fs::File::options().write(true).open(home.last(id)).unwrap().set_len(0).unwrap();
+            }),
+        ),
         ("a missing last segment", Box::new(|home, id| fs::remove_file(home.last(id)).unwrap())),
         (
             "a missing first segment",
@@ -377,4 +402,14 @@ fn a_change_within_a_tick_is_seen() {
     session.close().unwrap();
     assert_ne!(home.list().0, before);
     home.check("a change within a tick");
+}
+
+#[test]
+fn a_reader_makes_no_catalog() {
+    let home = Home::new();
+    let index = home.dir.path().join("home/index");
+    fs::remove_dir_all(&index).unwrap();
+    let listing = home.store.reader().list_with_catalog().unwrap();
+    assert_eq!((listing.rows.len(), listing.sound.len()), (SESSIONS, 0));
+    assert!(!index.exists());
 }

@@ -30,7 +30,7 @@ pub struct LogMark {
     pub(super) salt: u32,
     /// Where the last frame is in the segment, and where it ends, in bytes.
     pub(super) frame: u64,
-    pub(super) end: u64,
+    pub(crate) end: u64,
 }
 
 /// Where a log ends, with all of it durable.

@@ -1,54 +1,70 @@
 //! Listing with the catalog.
 
-use std::ops::{Bound, Range};
+use std::collections::BTreeSet;
+use std::ops::{Bound, ControlFlow, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use sessionlog_codec::event::Event;
 use sessionlog_codec::ids::{NodeId, Position, SessionId};
 use sessionlog_projections::{Lifecycle, Liveness};
 
 use super::crowd::look_at_ranges;
 use super::listing::{
-    ForkedFrom, SessionKind, SessionRow, Sketch, WorkspaceTexts, broken_row, child_status, sort,
+    ForkedFrom, Listing, SessionKind, SessionRow, Sketch, WorkspaceTexts, broken_row, child_status, sort,
 };
 use super::{SessionPlace, StoreReader};
 use crate::catalog::{Catalog, CatalogEntry, CatalogRow, Seen};
-use crate::log::{LogMark, LogReader, Look};
+use crate::log::{LogMark, LogReader, Look, TailState};
+use crate::session::{EventItem, SessionReader};
 use crate::storage::EntryKind;
 
 /// Where the first segment of a log begins.
 const FIRST: Position = Position(1);
 /// Fewer sessions than these are listed as fast without a catalog.
 const WORTH_IT: usize = 32;
+/// The longest last segment whose records are decoded to know whether a log ends well, in bytes.
+const END_LEN_MAX: u64 = 256 << 10;
+/// Another version may know other records.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Whether a catalog is made where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IfMissing {
+    Make,
+    GoWithout,
+}
 
 /// The rows of all sessions, from the catalog where it is right. `places` are all places of the home.
-pub(super) fn list(store: &StoreReader, places: &[SessionPlace]) -> Vec<SessionRow> {
-    let Some(dir) = directory(store, places.len()) else { return store.list_of(places) };
+pub(super) fn list(store: &StoreReader, places: &[SessionPlace], if_missing: IfMissing) -> Listing {
+    let Some(dir) = directory(store, places.len(), if_missing) else {
+        return Listing { rows: store.list_of(places), sound: BTreeSet::new() };
+    };
     // In the order of the catalog, so that what it knows of some places is read at once.
     let mut sorted: Vec<&SessionPlace> = places.iter().collect();
     sorted.sort_by_key(|place| place.id);
     let opened = OnceLock::new();
-    let mut rows = found(store, &sorted, &opened, &|| Opened {
+    let mut listing = found(store, &sorted, &opened, &|| Opened {
         catalog: Catalog::open(&dir),
         workspaces: store.workspace_texts(places),
     });
     // The catalog writes what it has to when it is closed. The rows are sorted meanwhile.
     std::thread::scope(|scope| {
         drop(std::thread::Builder::new().spawn_scoped(scope, || drop(opened)));
-        sort(&mut rows);
+        sort(&mut listing.rows);
     });
-    rows
+    listing
 }
 
-/// The rows of sessions that are sorted by their ids. What `open` opens is left in `opened`; `None` if it panicked.
+/// The sessions that are sorted by their ids. What `open` opens is left in `opened`; `None` if it panicked.
 fn found(
     store: &StoreReader,
     sorted: &[&SessionPlace],
     opened: &OnceLock<Option<Opened>>,
     open: &(impl Fn() -> Opened + Sync),
-) -> Vec<SessionRow> {
-    let mut rows = Vec::new();
+) -> Listing {
+    let mut listing = Listing::default();
     let open = || opened.get_or_init(|| catch_unwind(AssertUnwindSafe(open)).ok()).is_some();
     std::thread::scope(|scope| {
         // Where nothing of the home is in memory, the catalog and the logs wait for the disk at the same time.
@@ -60,17 +76,34 @@ fn found(
             let looks = here.iter().map(|place| log_of(store, place).look(FIRST)).collect();
             match opened.wait() {
                 Some(opened) => opened.rows_in(store, sorted, range, looks),
-                None => here.iter().map(|place| (store.rows((*place).clone()), None)).collect(),
+                None => here.iter().map(|place| Found::unkept(store.rows((*place).clone()))).collect(),
             }
         };
-        look_at_ranges(sorted, &look, |place, (found, entry)| {
-            rows.extend(found);
-            if let (Some(entry), Some(Some(opened))) = (entry, opened.get()) {
+        look_at_ranges(sorted, &look, |place, found| {
+            listing.rows.extend(found.rows);
+            listing.sound.extend(found.is_sound.then_some(place.id));
+            if let (Some(entry), Some(Some(opened))) = (found.entry, opened.get()) {
                 opened.put(place.id, &entry);
             }
         });
     });
-    rows
+    listing
+}
+
+/// What was found of a session.
+struct Found {
+    rows: Vec<SessionRow>,
+    /// Whether its log is known to end well.
+    is_sound: bool,
+    /// What the catalog should say of it, if it does not.
+    entry: Option<CatalogEntry>,
+}
+
+impl Found {
+    /// Rows that the catalog is to say nothing of.
+    fn unkept(rows: Vec<SessionRow>) -> Self {
+        Self { rows, is_sound: false, entry: None }
+    }
 }
 
 /// What a listing needs beside the logs.
@@ -85,7 +118,7 @@ fn log_of(store: &StoreReader, place: &SessionPlace) -> LogReader {
 }
 
 /// The catalog's directory, which is made if it can be; `None` if there is none, or it is not worth it.
-fn directory(store: &StoreReader, sessions: usize) -> Option<PathBuf> {
+fn directory(store: &StoreReader, sessions: usize, if_missing: IfMissing) -> Option<PathBuf> {
     if sessions < WORTH_IT {
         return None;
     }
@@ -93,10 +126,13 @@ fn directory(store: &StoreReader, sessions: usize) -> Option<PathBuf> {
     let native = store.home.storage.native_path(&dir)?;
     // It may be a home that can only be read. Nothing of this need survive, so nothing is synced.
     let storage = &store.home.storage;
-    match storage.entry(&dir).ok()? {
-        Some(entry) if entry.kind == EntryKind::Dir => {}
-        Some(_) => return None,
-        None => storage.create_dir(&dir).ok()?,
+    match (storage.entry(&dir).ok()?, if_missing) {
+        (Some(entry), IfMissing::Make) if entry.kind == EntryKind::Dir => {}
+        (Some(entry), IfMissing::GoWithout) if entry.kind == EntryKind::Dir => {
+            storage.entry(&dir.join("catalog")).ok()??;
+        }
+        (None, IfMissing::Make) => storage.create_dir(&dir).ok()?,
+        _ => return None,
     }
     Some(native)
 }
@@ -111,7 +147,7 @@ impl Opened {
         places: &[&SessionPlace],
         range: Range<usize>,
         looks: Vec<Option<Look>>,
-    ) -> Vec<(Vec<SessionRow>, Option<CatalogEntry>)> {
+    ) -> Vec<Found> {
         let id_at = |nth: usize| places.get(nth).map(|place| place.id);
         let first = id_at(range.start).filter(|_| range.start > 0).map_or(Bound::Unbounded, Bound::Included);
         let end = id_at(range.end).map_or(Bound::Unbounded, Bound::Excluded);
@@ -143,16 +179,17 @@ impl Opened {
     }
 }
 
-/// The rows of a session, and what the catalog should say of it if it does not.
+/// What there is of a session, from the catalog if that is right.
 fn rows_of(
     store: &StoreReader,
     place: &SessionPlace,
     workspace: &str,
     known: Option<CatalogEntry>,
     look: Option<Look>,
-) -> (Vec<SessionRow>, Option<CatalogEntry>) {
+) -> Found {
     if let Some(entry) = known.filter(|entry| still_holds(entry, look, || log_of(store, place))) {
-        return (shown(entry, store, place, workspace), None);
+        let is_sound = entry.ends_well_for.as_deref() == Some(VERSION);
+        return Found { rows: shown(entry, store, place, workspace), is_sound, entry: None };
     }
     let reader = store.session_at(place.clone());
     // Before the log is read: what comes in between makes the next listing look again.
@@ -160,18 +197,33 @@ fn rows_of(
     let look = last.and_then(|last| reader.log().look(last));
     let sketch = match Sketch::of(&reader) {
         Ok(sketch) => sketch,
-        Err(error) => return (vec![broken_row(place, workspace.to_owned(), &error)], None),
+        Err(error) => return Found::unkept(vec![broken_row(place, workspace.to_owned(), &error)]),
     };
     let rows = sketch.rows(&reader, workspace);
     // What is wrong is looked at each time.
     let is_whole = rows.iter().all(|row| row.issue.is_none());
-    let entry = sketch.mark().filter(|_| is_whole).map(|mark| {
-        let look = look.filter(|_| last == Some(mark.segment));
-        let seen =
-            look.map(|look| if look.proves(mark) { Seen::Proof(look.stamp) } else { Seen::Hint(look.stamp) });
-        entry_of(mark.clone(), seen, &rows, &sketch)
+    let Some(mark) = sketch.mark().filter(|_| is_whole) else { return Found::unkept(rows) };
+    let is_sound = ends_well(&reader, mark);
+    let seen = look.filter(|_| last == Some(mark.segment)).map(|look| match look.proves(mark) {
+        true => Seen::Proof(look.stamp),
+        false => Seen::Hint(look.stamp),
     });
-    (rows, entry)
+    let ends_well_for = is_sound.then(|| VERSION.to_owned());
+    let entry = entry_of(mark.clone(), (seen, ends_well_for), &rows, &sketch);
+    Found { rows, is_sound, entry: Some(entry) }
+}
+
+/// Whether every record of the last segment decodes and is of a kind that this version knows; not known of a long one.
+fn ends_well(reader: &SessionReader, mark: &LogMark) -> bool {
+    if mark.end > END_LEN_MAX {
+        return false;
+    }
+    let mut is_well = true;
+    let tail = reader.events(mark.segment, &mut |item| {
+        is_well = matches!(&item, EventItem::Event(event) if !matches!(event.event, Event::Unknown(_)));
+        if is_well { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    is_well && matches!(tail, Ok(TailState::Clean))
 }
 
 /// Whether a log is as it was when an entry was made from it. `look` is for a log of one segment.
@@ -188,7 +240,12 @@ fn still_holds(entry: &CatalogEntry, look: Option<Look>, log: impl Fn() -> LogRe
     is_same && log().is_at(&entry.mark).unwrap_or(false)
 }
 
-fn entry_of(mark: LogMark, seen: Option<Seen>, rows: &[SessionRow], sketch: &Sketch) -> CatalogEntry {
+fn entry_of(
+    mark: LogMark,
+    (seen, ends_well_for): (Option<Seen>, Option<String>),
+    rows: &[SessionRow],
+    sketch: &Sketch,
+) -> CatalogEntry {
     let row = |row: &SessionRow| CatalogRow {
         id: row.id.clone(),
         display_id: row.display_id.clone(),
@@ -206,6 +263,7 @@ fn entry_of(mark: LogMark, seen: Option<Seen>, rows: &[SessionRow], sketch: &Ske
     CatalogEntry {
         mark,
         seen,
+        ends_well_for,
         bytes: rows.first().map_or(0, |root| root.bytes),
         lifecycle: sketch.lifecycle(),
         rows: rows.iter().map(row).collect(),

@@ -8,6 +8,8 @@ use sessionlog_codec::ids::{KindNo, NodeId, Position, SessionId, Timestamp};
 use sessionlog_codec::registry::kind;
 use sessionlog_projections::{Projection, Status, Summary, is_activity_kind};
 
+#[cfg(feature = "catalog")]
+use super::catalogued;
 use super::crowd::look_at_each;
 use super::registry::registrations;
 use super::{SessionPlace, StoreReader, WorkspaceHash, not_found};
@@ -76,7 +78,30 @@ pub struct SessionRow {
     pub issue: Option<String>,
 }
 
+/// The rows of a home, and which logs end well.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// The rows, as [`StoreReader::list`] gives them.
+    pub rows: Vec<SessionRow>,
+    /// The sessions whose logs are known to end well: the last segment is whole, and every record in it decodes and is of a kind
+    /// that this version knows. Of the others, nothing is said.
+    pub sound: BTreeSet<SessionId>,
+}
+
 impl StoreReader {
+    /// As [`list`](Self::list), with the help of a catalog that a store keeps in the home: see [`Store::list`](crate::Store::list).
+    /// It is brought up to date, and is all that is changed. Where there is none, none is made.
+    ///
+    /// # Errors
+    /// `Io` if the home itself can't be read.
+    pub fn list_with_catalog(&self) -> Result<Listing> {
+        let places = self.places()?;
+        #[cfg(feature = "catalog")]
+        return Ok(catalogued::list(self, &places, catalogued::IfMissing::GoWithout));
+        #[cfg(not(feature = "catalog"))]
+        Ok(Listing { rows: self.list_of(&places), sound: BTreeSet::new() })
+    }
+
     /// Every session of the home and every delegated conversation in them, the newest activity first. A session that can't
     /// be read is a row with its issue.
     ///

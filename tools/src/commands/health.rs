@@ -61,7 +61,10 @@ impl Health {
             return Err(failure);
         }
         health.tail = tail.map_err(|error| no_log(reader, error))?;
-        health.liveness = reader.liveness();
+        // Of a log that ends well, its owner says nothing.
+        if matches!(health.tail, TailState::Torn(_) | TailState::HalfCreated) {
+            health.liveness = reader.liveness();
+        }
         Ok(health)
     }
 

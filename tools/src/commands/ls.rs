@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use sessionlog::projections::time::rfc3339_micros;
+use sessionlog::store::Listing;
 use sessionlog::{SessionKind, SessionRow, StoreReader};
 
 use super::health::Health;
@@ -25,14 +26,16 @@ const ID_CHARS: usize = 13;
 /// `Usage` if there is no home; `Io` if it can't be read. A session that can't be read is a row with its issue.
 pub fn run(args: &LsArgs, context: &Context) -> Result<Exit, Failure> {
     let store = context.reader()?;
-    let all = store.list()?;
+    let Listing { rows: all, sound } = store.list_with_catalog()?;
     let id_chars = id_chars(all.iter().map(|row| row.id.as_str()));
     let mut rows: Vec<SessionRow> = all.into_iter().filter(|row| is_wanted(args, row)).collect();
     let hidden = args.limit.map_or(0, |limit| rows.len().saturating_sub(limit));
     rows.truncate(args.limit.unwrap_or(usize::MAX));
     let mut exit = Exit::Clean;
     for row in &mut rows {
-        exit = exit.max(look_at_end(&store, row)?);
+        if row.issue.is_some() || row.created_at.is_none() || !sound.contains(&row.root) {
+            exit = exit.max(look_at_end(&store, row)?);
+        }
     }
     match context.format() {
         Format::Json => {
@@ -63,7 +66,7 @@ fn is_wanted(args: &LsArgs, row: &SessionRow) -> bool {
 }
 
 /// A listing reads indexes, not records; what is wrong at the end of a log, where crashes leave their traces, is looked
-/// at here. Whatever is found becomes the row's issue, unless it has one.
+/// at here, unless the catalog knows that nothing is. Whatever is found becomes the row's issue, unless it has one.
 fn look_at_end(store: &StoreReader, row: &mut SessionRow) -> Result<Exit, Failure> {
     if row.kind == SessionKind::Child {
         return Ok(Exit::Clean);
