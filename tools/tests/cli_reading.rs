@@ -13,8 +13,8 @@ mod cli_support;
 
 use cli_support::{Home, command, compact, delegate, finish, price, snapshot, talk};
 use serde_json::{Value, json};
-use sessionlog::Message;
 use sessionlog::codec::event::{Effect, FinalStatus};
+use sessionlog::{LogOptions, Message, NewSession, Store, StoreOptions};
 
 fn home_with_one_talk() -> (Home, String) {
     let home = Home::new();
@@ -381,4 +381,32 @@ fn colour_is_only_for_those_who_want_it() {
     assert!(!has_color(&run(&|it| {
         it.arg("--color=never").env("CLICOLOR_FORCE", "1");
     })));
+}
+
+/// What the model is sent now is read from the end of a log, what it was sent at a position from all of it: of the last
+/// position, both are the same.
+#[test]
+fn the_context_now_is_the_one_at_the_end() {
+    let home = Home::new();
+    let log = LogOptions { segment_len: 4096, fill_len: 512 };
+    let store = Store::open_with(home.path(), StoreOptions { log, ..StoreOptions::default() }).unwrap();
+    let session = store.create(home.workspace(), NewSession::new("Long").model("model-1")).unwrap();
+    let id = session.id().to_string();
+    for turn in 0..6 {
+        talk(&session);
+        if turn == 3 {
+            compact(&session);
+        }
+        for is_json in [false, true] {
+            let flags: &[&str] = if is_json { &["--json"] } else { &[] };
+            let now = home.run(&[&["context", &id], flags].concat()).exits(0);
+            let last = store.reader().session(session.id()).unwrap().log().mark().unwrap().unwrap();
+            let last = (last.next.0 - 1).to_string();
+            let then = home.run(&[&["context", &id, "--at", &last], flags].concat()).exits(0);
+            assert_eq!(now.out, then.out);
+        }
+    }
+    session.close().unwrap();
+    let log = store.reader().session(id.parse().unwrap()).unwrap().place().dir.join("log");
+    assert!(std::fs::read_dir(log).unwrap().count() > 3);
 }

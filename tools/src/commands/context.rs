@@ -22,6 +22,9 @@ use crate::output::{Context, Format, Paint, SCHEMA_VERSION};
 pub fn run(args: &ContextArgs, context: &Context) -> Result<Exit, Failure> {
     let store = context.reader()?;
     let mut selected = Selected::find(&store, &args.id)?;
+    if let Some(exit) = now(args, context, &selected)? {
+        return Ok(exit);
+    }
     let whole = Whole::read(&selected.reader, args.at)?;
     let node = whole.node(&selected, args.node.as_deref())?;
     select(&store, &mut selected, node);
@@ -37,11 +40,35 @@ pub fn run(args: &ContextArgs, context: &Context) -> Result<Exit, Failure> {
         }
     };
     exit = exit.max(whole.health.tell(context, &selected.row.id));
-    if let Err(error) = validate_pairing(&messages) {
-        context.warn(&format!("a provider would refuse this context: {error}"));
-        exit = exit.max(Exit::Lost);
+    Ok(exit.max(check(context, &messages)))
+}
+
+/// Shows what the model is sent now for the price of what is shown, however long the log is. `None`: something else is asked
+/// for, or something is wrong at the log's end, and all of it is to be looked at.
+fn now(args: &ContextArgs, context: &Context, selected: &Selected) -> Result<Option<Exit>, Failure> {
+    if args.at.is_some() || args.node.is_some() || args.render.is_some() {
+        return Ok(None);
     }
-    Ok(exit)
+    let (health, last) = Health::of_end_at(&selected.reader)?;
+    if health.exit() != Exit::Clean {
+        return Ok(None);
+    }
+    let messages = selected.reader.context(selected.row.node)?;
+    match context.format() {
+        Format::Human => drop(human(args, context, selected, &messages, last)?),
+        Format::Json => context.json(&as_json(selected, &messages, last, &health))?,
+    }
+    Ok(Some(check(context, &messages)))
+}
+
+fn check(context: &Context, messages: &[ContextMessage]) -> Exit {
+    match validate_pairing(messages) {
+        Ok(()) => Exit::Clean,
+        Err(error) => {
+            context.warn(&format!("a provider would refuse this context: {error}"));
+            Exit::Lost
+        }
+    }
 }
 
 /// Selects another conversation of the same session. One that the listing does not know keeps what is shown of it.

@@ -73,8 +73,23 @@ impl Health {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn of_end(reader: &SessionReader) -> Result<Self, Failure> {
-        let last = segments(reader).into_iter().map(|(name, _)| name.0).max();
-        Self::read(reader, last.unwrap_or(Position(1)), &mut |_| Ok(ControlFlow::Continue(())))
+        Ok(Self::of_end_at(reader)?.0)
+    }
+
+    /// The same, with the position of the last event.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn of_end_at(reader: &SessionReader) -> Result<(Self, Position), Failure> {
+        let from = segments(reader).into_iter().map(|(name, _)| name.0).max();
+        let mut last = Position::START;
+        let health = Self::read(reader, from.unwrap_or(Position(1)), &mut |item| {
+            if let EventItem::Event(event) = item {
+                last = event.position;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok((health, last))
     }
 
     fn note(&mut self, item: &EventItem) {
