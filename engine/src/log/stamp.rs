@@ -55,6 +55,14 @@ impl Look {
     pub(crate) fn proves(&self, mark: &LogMark) -> bool {
         let is_told = |side: &Side| side.file != 0 && side.changed != 0;
         let LogStamp { segment, dir } = &self.stamp;
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("trust_a_young_stamp") {
+            return segment.len == mark.end;
+        }
+        #[cfg(feature = "seeded-bugs")]
+        if sessionlog_codec::seeded::is("trust_a_stamp_before_space") {
+            return self.is_quiet;
+        }
         self.is_quiet && is_told(segment) && is_told(dir) && segment.len == mark.end
     }
 }
