@@ -22,7 +22,7 @@ pub(crate) mod salvage;
 mod scan;
 mod segment;
 mod since;
-#[cfg(feature = "catalog")]
+#[cfg(any(feature = "catalog", feature = "search"))]
 mod stamp;
 mod sync;
 mod tail;
@@ -46,7 +46,7 @@ pub use salvage::{LeftOut, Loss, LostSpan};
 pub use segment::{LogDir, SegmentName};
 #[cfg(feature = "search")]
 pub(crate) use since::Since;
-#[cfg(feature = "catalog")]
+#[cfg(any(feature = "catalog", feature = "search"))]
 pub(crate) use stamp::{LogStamp, Look};
 pub use verify::{Finding, LogVerification, Severity};
 

@@ -406,7 +406,12 @@ fn a_log_whose_files_are_as_they_were_is_not_opened() {
     let quiet = Quiet::default();
     let opened = Arc::clone(&quiet.opened);
     let workspace = Workspace::on(Arc::new(quiet));
-    let sessions: Vec<Session> = (0..40).map(|nth| workspace.session(&format!("goal {nth}"))).collect();
+    // No space is left behind what they end with: they were closed.
+    let open: Vec<Session> = (0..40).map(|nth| workspace.session(&format!("goal {nth}"))).collect();
+    let ids: Vec<_> = open.iter().map(Session::id).collect();
+    for session in open {
+        session.close().unwrap();
+    }
     let search = || {
         let before = opened.load(Ordering::SeqCst);
         let found = workspace.memory().search(&MemoryQuery::of_text("needle")).unwrap();
@@ -415,14 +420,15 @@ fn a_log_whose_files_are_as_they_were_is_not_opened() {
     };
     search();
     assert_eq!(search(), (0, 0));
-    let id = RecordId { session: sessions[7].id(), position: Position(1), part: 0 };
+    let id = RecordId { session: ids[7], position: Position(1), part: 0 };
     let segment = workspace.in_workspace(format!("sessions/{}/log/{:020}.seg", id.session, 1));
     let stamp = |path: &Path| OsStorage.stamp(path).unwrap().unwrap().modified;
+    let session = workspace.store.resume(ids[7]).unwrap().0;
     let before = stamp(&segment);
     // Until the clock of files has ticked, which is why a file has to have been quiet.
     let mut said = 0;
     while stamp(&segment) == before {
-        talk(&sessions[7], &["needle"]);
+        talk(&session, &["needle"]);
         said += 1;
     }
     let (total, opened) = search();
@@ -430,4 +436,27 @@ fn a_log_whose_files_are_as_they_were_is_not_opened() {
     assert!((1..20).contains(&opened), "{opened} openings, for one of 40 logs and the hits in it");
     let off = workspace.memory().with_index(IndexPolicy::Off);
     assert_eq!(off.search(&MemoryQuery::of_text("needle")).unwrap().total, said);
+}
+
+/// A frame that is written into space that was there is on disk before the file's times are: after a loss of power the log may
+/// be longer, and its file look as it did. So a file that does not end with its last frame proves nothing.
+#[test]
+fn a_log_with_space_left_is_looked_at() {
+    let quiet = Quiet::default();
+    let opened = Arc::clone(&quiet.opened);
+    let workspace = Workspace::on(Arc::new(quiet));
+    let session = workspace.session("left open");
+    talk(&session, &["needle"]);
+    let segment = workspace.in_workspace(format!("sessions/{}/log/{:020}.seg", session.id(), 1));
+    assert!(fs::read(segment).unwrap().ends_with(&[0; 64]), "no space is left");
+    let openings = || {
+        let before = opened.load(Ordering::SeqCst);
+        assert_eq!(workspace.memory().search(&MemoryQuery::of_text("nothing")).unwrap().by, FoundBy::Index);
+        opened.load(Ordering::SeqCst) - before
+    };
+    openings();
+    assert!(openings() > 0);
+    session.close().unwrap();
+    openings();
+    assert_eq!(openings(), 0);
 }

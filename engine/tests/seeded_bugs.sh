@@ -48,7 +48,7 @@ forget_to_wake_a_follower  follow
 follower_skips_after_replace follow
 trust_a_stale_mark         snapshots
 trust_a_young_stamp        catalog_checks
-trust_a_stamp_before_space catalog_checks
+trust_a_stamp_before_space catalog_checks memory_index
 snapshots_outlive_erasure  snapshots
 covers_what_it_forgot      properties snapshots
 artifact_not_synced        artifacts collection

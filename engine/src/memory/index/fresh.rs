@@ -1,37 +1,30 @@
 //! Whether a log is as it was when it was read last.
 
 use sessionlog_codec::ids::Position;
+use sessionlog_codec::stored;
 
 use super::super::source::Source;
-use crate::log::SegmentName;
+use super::store::VALUE_VERSION;
+use crate::log::{LogMark, LogStamp};
 
-/// Files that changed a shorter time ago may have changed again without its being seen: some file systems tell times by two
-/// seconds. Git calls that racily clean.
-const QUIET: std::time::Duration = std::time::Duration::from_secs(3);
+/// What the file system says of a log now, whose last segment was this one; `None` if it says nothing.
+pub(super) fn stamp(source: &Source, segment: Position) -> Option<LogStamp> {
+    source.log().look(segment).map(|look| look.stamp)
+}
 
-const STAMP_LEN: usize = 56;
+/// What the file system says of a log that still ends at `mark`, if whatever changes the log is going to change that.
+pub(super) fn proof(source: &Source, mark: &LogMark) -> Option<LogStamp> {
+    let look = source.log().look(mark.segment).filter(|look| look.proves(mark))?;
+    // Looked at again, behind the stamp: what came in between is not covered by it.
+    source.log().is_at(mark).unwrap_or(false).then_some(look.stamp)
+}
 
-/// What the file system says, as it is stored.
-pub(super) type Stamp = [u8; STAMP_LEN];
+/// As it is stored. What can't be is not known.
+pub(super) fn stored_of(stamp: Option<LogStamp>) -> Option<Vec<u8>> {
+    stored::encode(VALUE_VERSION, &stamp?).ok()
+}
 
-/// What the file system says of a log's last segment and of its directory; `None` if it is not to be believed yet, or says
-/// nothing.
-///
-/// An append changes the segment, also where it fills space that was there; a new segment, one that was put in the place of
-/// another, and a removed one change the directory.
-pub(super) fn stamp(source: &Source, segment: Position) -> Option<Stamp> {
-    let segments = source.segments();
-    let of_segment = source.storage().stamp(&segments.join(SegmentName(segment).to_string())).ok()??;
-    let of_dir = source.storage().stamp(&segments).ok()??;
-    if of_segment.quiet.min(of_dir.quiet) < QUIET {
-        return None;
-    }
-    let mut stamp = [0; STAMP_LEN];
-    let numbers = [of_segment.file, of_segment.len, of_dir.file].map(u64::to_le_bytes);
-    let times =
-        [of_segment.modified, of_segment.changed, of_dir.modified, of_dir.changed].map(i64::to_le_bytes);
-    for (to, from) in stamp.chunks_exact_mut(8).zip(numbers.iter().chain(&times)) {
-        to.copy_from_slice(from);
-    }
-    Some(stamp)
+/// As it was stored; `None` of what no stamp is.
+pub(super) fn of_stored(bytes: Option<&[u8]>) -> Option<LogStamp> {
+    stored::decode(VALUE_VERSION, bytes?).ok()
 }

@@ -6,12 +6,13 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use sessionlog_codec::ids::{Digest, Position, SessionId};
 
 use super::super::source::{Origin, Source};
-use super::fresh::Stamp;
+use super::fresh::of_stored;
 use super::{Tried, Trouble};
-use crate::log::LogMark;
+use crate::log::{LogMark, LogStamp};
 
-/// The version of the tables, of the words that texts are cut into, and of the records that events become. 1: the first.
-const VERSION: i64 = 1;
+/// The version of the tables, of the words that texts are cut into, and of the records that events become. 1: the
+/// first; 2: stamps of both times and both files, of files that end with their last frame.
+const VERSION: i64 = 2;
 /// `slgm`: marks the file as an index of ours.
 const APPLICATION: i64 = 0x736c_676d;
 /// The version of what is stored of a mark and of a fold.
@@ -47,7 +48,7 @@ pub(super) struct LogRow {
     /// The name of the segment that was the last one.
     pub(super) segment: Position,
     /// What the file system said of it and of its directory, if that can be believed.
-    pub(super) stamp: Option<Stamp>,
+    pub(super) stamp: Option<LogStamp>,
     pub(super) tags: BTreeSet<String>,
     pub(super) records: u64,
     pub(super) tokens: u64,
@@ -116,7 +117,7 @@ pub(super) fn logs(connection: &Connection) -> Tried<Logs> {
             next: Position(unsigned(row.get(3)?)?),
             chain: Digest(row.get(4)?),
             segment: Position(unsigned(row.get(5)?)?),
-            stamp: row.get(6)?,
+            stamp: of_stored(row.get_ref(6)?.as_blob_or_null().unwrap_or_default()),
             tags,
             records: unsigned(row.get(8)?)?,
             tokens: unsigned(row.get(9)?)?,

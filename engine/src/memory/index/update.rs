@@ -13,12 +13,12 @@ use sessionlog_projections::memory::{Archive, ArchiveStep, MemoryQuery, MemoryRe
 
 use super::super::MemoryReader;
 use super::super::source::{Folding, Origin, Source};
-use super::fresh::{Stamp, stamp};
+use super::fresh::{proof, stamp};
 use super::held::Held;
 use super::store::{LogRow, Logs, VALUE_VERSION, data_version, encoded, logs, remove_log, state_of};
 use super::{Tried, vector};
 use crate::error::ErrorKind;
-use crate::log::{LogMark, Since};
+use crate::log::{LogMark, LogStamp, Since};
 use crate::store::look_at_each;
 use write::Writing;
 
@@ -58,7 +58,7 @@ struct Dirty {
 /// What was read of a log.
 enum Read {
     /// It is as it was.
-    Same { stamp: Option<Stamp> },
+    Same { stamp: Option<LogStamp> },
     /// What came.
     Batch(Box<Batch>),
     /// It can't be read.
@@ -72,7 +72,7 @@ struct Batch {
     /// `None`: there is nothing in it.
     mark: Option<LogMark>,
     fold: Vec<u8>,
-    stamp: Option<Stamp>,
+    stamp: Option<LogStamp>,
     has_more: bool,
 }
 
@@ -190,7 +190,7 @@ fn read(memory: &MemoryReader, dirty: &Dirty, most: usize) -> Read {
     if let Some((_, (mark, _))) = known
         && source.log().is_at(mark).unwrap_or(false)
     {
-        return Read::Same { stamp: stamp_now(source, mark, mark) };
+        return Read::Same { stamp: proof(source, mark) };
     }
     let resumed = known.and_then(|(_, (mark, fold))| Some((mark, resume(source, memory, fold)?)));
     match resumed.map(|(mark, folding)| read_from(source, folding, Some(mark), most)) {
@@ -202,13 +202,6 @@ fn read(memory: &MemoryReader, dirty: &Dirty, most: usize) -> Read {
                 .unwrap_or_else(|| Read::Unread("it has no beginning".to_owned()))
         }
     }
-}
-
-/// What the file system said before the log was looked at, if the log still ends where it is said to end.
-fn stamp_now(source: &Source, before: &LogMark, mark: &LogMark) -> Option<Stamp> {
-    let stamp = stamp(source, before.segment)?;
-    // Looked at again, behind the stamp: what came in between is not covered by it.
-    source.log().is_at(mark).unwrap_or(false).then_some(stamp)
 }
 
 fn resume(source: &Source, memory: &MemoryReader, fold: &[u8]) -> Option<Folding> {
@@ -251,7 +244,7 @@ fn read_from(source: &Source, mut folding: Folding, mark: Option<&LogMark>, most
         Folding::Session(archive) => stored::encode(VALUE_VERSION, &**archive).unwrap_or_default(),
         Folding::Archive => Vec::new(),
     };
-    let stamp = reached.as_ref().filter(|_| !has_more).and_then(|mark| stamp_now(source, mark, mark));
+    let stamp = reached.as_ref().filter(|_| !has_more).and_then(|mark| proof(source, mark));
     let batch = Batch { is_anew: mark.is_none(), steps, mark: reached, fold, stamp, has_more };
     Some(Read::Batch(Box::new(batch)))
 }

@@ -10,11 +10,13 @@ use sessionlog_projections::memory::{ArchiveStep, MemoryRecord};
 use sessionlog_projections::role_word;
 
 use super::super::super::source::Origin;
+use super::super::fresh::stored_of;
 use super::super::store::{
     VALUE_VERSION, cursor_of, json, origin_no, remove_log, remove_records, signed, unsigned,
 };
 use super::super::{Tried, Trouble};
-use super::{Batch, Dirty, Read, Stamp, Step};
+use super::{Batch, Dirty, Read, Step};
+use crate::log::LogStamp;
 
 /// How long others may have to wait for a transaction.
 const TRANSACTION: Duration = Duration::from_millis(200);
@@ -54,8 +56,8 @@ impl Writing {
     }
 }
 
-fn restamp(connection: &Connection, dirty: &Dirty, stamp: Option<Stamp>) -> Tried<bool> {
-    if let (Some(row), Some(stamp)) = (&dirty.row, stamp) {
+fn restamp(connection: &Connection, dirty: &Dirty, stamp: Option<LogStamp>) -> Tried<bool> {
+    if let (Some(row), Some(stamp)) = (&dirty.row, stored_of(stamp)) {
         let mut statement = connection
             .prepare_cached("UPDATE log SET stamp = ?1 WHERE id = ?2 AND next = ?3 AND chain = ?4")?;
         statement.execute(params![stamp, row.id, signed(row.next.0)?, row.chain.0])?;
@@ -110,7 +112,7 @@ fn write(connection: &Connection, dirty: &Dirty, batch: Batch) -> Tried<bool> {
             signed(mark.next.0)?,
             mark.chain.0,
             signed(mark.segment.0)?,
-            batch.stamp,
+            stored_of(batch.stamp),
             json(&tags)?,
             signed(records)?,
             signed(tokens)?
