@@ -90,7 +90,7 @@ pub struct Receipt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     /// A segment is sealed once it is at least this long, in bytes: by the next append that waits for the disk, for sealing
-    /// does. Where none does, at four times the length. Default 8 MiB; tests use 512.
+    /// does. Where none does, at three times the length. Default 8 MiB; tests use 512.
     pub segment_len: u64,
     /// The longest stretch of zeros written ahead of need, in bytes. Default 1 MiB; 0: the file grows with each append.
     pub fill_len: u64,

@@ -130,7 +130,7 @@ fn a_buffered_append_does_not_wait_for_a_roll() {
         tag += 1;
         writer.append(batch(tag, &[100]), durability).unwrap();
     };
-    while len(&storage) < 3500 {
+    while len(&storage) < 2700 {
         storage.take_calls();
         append(Durability::Buffered);
         let calls = storage.take_calls();
@@ -144,10 +144,10 @@ fn a_buffered_append_does_not_wait_for_a_roll() {
     append(Durability::Sync);
     assert_eq!(segments(), 2);
     // But not for ever.
-    (0..30).for_each(|_| append(Durability::Buffered));
+    (0..15).for_each(|_| append(Durability::Buffered));
     assert_eq!(segments(), 3);
     let longest = storage.files().iter().map(|path| storage.read_file(path).unwrap().len()).max().unwrap();
-    assert!(longest < 7000, "{longest} bytes, with the footer");
+    assert!(longest < 6000, "{longest} bytes, with the footer");
 }
 
 #[test]

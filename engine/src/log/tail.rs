@@ -25,8 +25,8 @@ const FILL_ALIGNMENT: u64 = 4096;
 const FILL_FIRST: u64 = 256 << 10;
 
 /// Where nobody waits for the disk, a segment may become so many times as long before it is sealed, which is to wait for
-/// it: at the next sync, or then.
-const DEFERRED: u64 = 4;
+/// it: at the next sync, or then. No more, since an owner reads its last segment whole.
+const DEFERRED: u64 = 3;
 
 /// A segment is sealed at this length at the latest, in bytes, so that every frame's offset fits into its footer.
 const SEGMENT_LEN_MAX: u64 = 1 << 31;
