@@ -7,20 +7,17 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use sessionlog::codec::ids::Position;
 use sessionlog::projections::memory::{MemoryQuery, MemorySort, RecordId};
-use sessionlog::storage::{
-    Access, DirEntry, Lock, LockError, Locked, OsStorage, Stamp, Storage, StorageFile,
-};
+use sessionlog::storage::{OsStorage, Storage};
 use sessionlog::store::WorkspaceHash;
 use sessionlog::{FoundBy, IndexPolicy, Message, Session, Store};
+use support::quiet::Quiet;
 use support::recall::{Workspace, texts};
 
 const INDEX: &str = "index/memory.sqlite";
@@ -346,59 +343,6 @@ fn processes_make_one_index_together() {
         }
     });
     assert_eq!(workspace.search(&MemoryQuery::of_text("needle")).total, 150);
-}
-
-/// The real file system, where every file has been quiet for long, and with the openings of segments counted.
-#[derive(Debug, Default)]
-struct Quiet {
-    opened: Arc<AtomicU64>,
-}
-
-impl Storage for Quiet {
-    fn create_new(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
-        OsStorage.create_new(path)
-    }
-    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn StorageFile>> {
-        self.opened.fetch_add(u64::from(path.extension().is_some_and(|it| it == "seg")), Ordering::SeqCst);
-        OsStorage.open(path, access)
-    }
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        OsStorage.create_dir(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        OsStorage.list(dir)
-    }
-    fn entry(&self, path: &Path) -> io::Result<Option<DirEntry>> {
-        OsStorage.entry(path)
-    }
-    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        OsStorage.hard_link(from, to)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        OsStorage.rename(from, to)
-    }
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        OsStorage.remove_file(path)
-    }
-    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        OsStorage.remove_dir(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        OsStorage.sync_dir(dir)
-    }
-    fn try_lock(&self, path: &Path) -> Result<Box<dyn Lock>, LockError> {
-        OsStorage.try_lock(path)
-    }
-    fn is_locked(&self, path: &Path) -> Option<Locked> {
-        OsStorage.is_locked(path)
-    }
-    fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
-        let stamp = OsStorage.stamp(path)?;
-        Ok(stamp.map(|stamp| Stamp { quiet: Duration::from_secs(3600), ..stamp }))
-    }
-    fn native_path(&self, path: &Path) -> Option<PathBuf> {
-        OsStorage.native_path(path)
-    }
 }
 
 #[test]
