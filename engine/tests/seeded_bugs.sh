@@ -31,6 +31,8 @@ drop_dir_sync_at_fork      log_fork
 drop_dir_sync_at_rename    log_fork
 drop_dir_sync_at_replace   log_failures log_budget
 drop_dir_sync_of_session   store
+drop_dir_sync_of_home      store
+sync_dir_does_nothing      sessionlog
 replace_not_synced         log_packed log_failures
 compress_without_read_back log_packed
 skip_block_crc             log_packed

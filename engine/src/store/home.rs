@@ -231,7 +231,10 @@ impl Home {
     ) -> Result<()> {
         let workspace_dir = self.workspace_dir(workspace);
         // Before it, and so of each workspace once: whoever opens a home that is there waits for no disk.
-        if self.is_missing(&workspace_dir)? {
+        let is_new = self.is_missing(&workspace_dir)?;
+        #[cfg(feature = "seeded-bugs")]
+        let is_new = is_new && !sessionlog_codec::seeded::is("drop_dir_sync_of_home");
+        if is_new {
             self.create_dir(&self.root.join(WORKSPACES))?;
         }
         self.create_dir(&workspace_dir)?;
