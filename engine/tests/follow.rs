@@ -6,7 +6,7 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,14 @@ impl Followed {
             LogItem::Gap(_) | LogItem::Deleted => panic!("{item:?}"),
         }
         assert_eq!(self.follower.position().0, self.seen.len() as u64 + 1);
+    }
+
+    /// Takes what it has to be woken for.
+    fn take_woken(&mut self) {
+        let begun = Instant::now();
+        let item = self.follower.next(SOON).unwrap().expect("it was woken");
+        assert!(begun.elapsed() < SOON, "it slept, and found out by itself at the end");
+        self.take(item);
     }
 
     /// Takes in all that is there.
@@ -349,17 +357,32 @@ fn waiting_behind_a_torn_tail_costs_next_to_nothing() {
 }
 
 /// A storage where something happens between a follower's look and its wait.
-#[derive(Debug)]
 struct Racing {
     inner: SimStorage,
-    writer: Mutex<Option<LogWriter>>,
+    act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Every directory that was watched.
+    watched: Mutex<Vec<PathBuf>>,
+}
+
+impl Racing {
+    fn new(inner: &SimStorage, act: impl FnOnce() + Send + 'static) -> Arc<Self> {
+        let act: Box<dyn FnOnce() + Send> = Box::new(act);
+        Arc::new(Self { inner: inner.clone(), act: Mutex::new(Some(act)), watched: Mutex::default() })
+    }
+}
+
+impl std::fmt::Debug for Racing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
 }
 
 impl Storage for Racing {
     fn watch(&self, dir: &Path) -> std::io::Result<Option<Box<dyn Watch>>> {
-        if let Some(writer) = self.writer.lock().unwrap().take() {
-            writer.append(batch(7, &[70]), Durability::Sync).unwrap();
+        if let Some(act) = self.act.lock().unwrap().take() {
+            act();
         }
+        self.watched.lock().unwrap().push(dir.to_owned());
         self.inner.watch(dir)
     }
     fn create_new(&self, path: &Path) -> std::io::Result<Arc<dyn StorageFile>> {
@@ -405,12 +428,29 @@ impl Storage for Racing {
 fn nothing_is_missed_between_looking_and_waiting() {
     let storage = disk();
     let writer = create(&storage, options(8 << 20, 4096));
-    let racing = Racing { inner: storage, writer: Mutex::new(Some(writer)) };
-    let log = LogReader::new(dir_on(Arc::new(racing)));
+    let racing = Racing::new(&storage, move || {
+        writer.append(batch(7, &[70]), Durability::Sync).unwrap();
+    });
+    let log = LogReader::new(dir_on(racing));
     let mut follower = log.follow(Position(1), FollowOptions { recheck: HOUR, ..FollowOptions::default() });
     let item = follower.next(SOON).unwrap();
     assert!(matches!(item, Some(LogItem::Record(_))), "{item:?}");
     assert_eq!(follower.looks(), 1, "it slept, and found out by itself at the end");
+}
+
+/// A log comes to be in steps, and its follower comes nearer with each. One that is late watches a directory in which nothing
+/// happens any more, and shows the first message of a new session only when it looks by itself.
+#[test]
+fn nothing_is_missed_while_it_comes_nearer() {
+    let storage = SimStorage::new();
+    storage.create_dir(Path::new("log")).unwrap();
+    let creating = storage.clone();
+    let racing = Racing::new(&storage, move || creating.create_dir(Path::new(SEGMENTS)).unwrap());
+    let watching = Arc::clone(&racing);
+    let options = FollowOptions { recheck: HOUR, ..FollowOptions::default() };
+    let mut follower = LogReader::new(dir_on(racing)).follow(Position(1), options);
+    assert_eq!(follower.next(Duration::ZERO).unwrap(), None);
+    assert_eq!(*watching.watched.lock().unwrap(), [Path::new("log"), Path::new(SEGMENTS)]);
 }
 
 /// A follower sleeps until something happens, in whatever way it happens, and is woken by that alone.
@@ -435,8 +475,7 @@ fn woken_by_appends_rolls_and_new_owners() {
         });
         for _ in 0..total {
             ask.send(()).unwrap();
-            let item = followed.follower.next(SOON).unwrap().expect("it was woken");
-            followed.take(item);
+            followed.take_woken();
         }
     });
     assert_eq!((followed.seen.len(), followed.retracted), (total, 0));
@@ -475,8 +514,7 @@ fn from_before_the_beginning_to_behind_the_end() {
             create(&storage, options(512, 0)).append(batch(1, &[9, 9]), Durability::Sync).unwrap();
         });
         for _ in 0..2 {
-            let item = followed.follower.next(SOON).unwrap().expect("it was woken");
-            followed.take(item);
+            followed.take_woken();
         }
     });
     let mut follower = followed.follower;

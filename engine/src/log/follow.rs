@@ -2,7 +2,7 @@
 //! all the time.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use sessionlog_codec::ids::{Digest, Position};
@@ -255,22 +255,36 @@ impl LogFollower {
 
     /// Sees to it that a change wakes it: of the log's directory, or of the one that the log's directory is missing in.
     fn arm(&mut self) {
+        // What came to be in a directory before it was watched wakes nobody: so each time it is looked for once more.
+        while let Some(nearest) = self.unwatched() {
+            self.armed = match self.log.dir().storage.watch(&nearest) {
+                Ok(watch) => Some(Armed { dir: nearest, watch }),
+                Err(error) => {
+                    tracing::debug!(dir = %nearest.display(), %error, "no notifications; looking at intervals");
+                    self.armed = None;
+                    return;
+                }
+            };
+        }
+    }
+
+    /// The directory to watch, if it is another than the one that is watched.
+    fn unwatched(&self) -> Option<PathBuf> {
         let dir = self.log.dir();
-        if self.armed.as_ref().is_some_and(|armed| armed.dir == dir.segments) {
-            return;
+        let is_watched = |path: &Path| self.armed.as_ref().is_some_and(|armed| armed.dir == path);
+        if is_watched(&dir.segments) {
+            return None;
         }
-        let is_dir = |path: &&std::path::Path| matches!(dir.storage.entry(path), Ok(Some(entry)) if entry.kind == EntryKind::Dir);
-        let Some(nearest) = dir.segments.ancestors().find(is_dir) else { return };
-        if self.armed.as_ref().is_some_and(|armed| armed.dir == nearest) {
-            return;
-        }
-        self.armed = match dir.storage.watch(nearest) {
-            Ok(watch) => Some(Armed { dir: nearest.to_owned(), watch }),
-            Err(error) => {
-                tracing::debug!(dir = %nearest.display(), %error, "no notifications; looking at intervals");
-                None
-            }
-        };
+        let is_dir =
+            |path: &&Path| matches!(dir.storage.entry(path), Ok(Some(entry)) if entry.kind == EntryKind::Dir);
+        // The last ancestor of a relative path is empty, which names no directory.
+        let here = |path| if path == Path::new("") { Path::new(".") } else { path };
+        dir.segments
+            .ancestors()
+            .map(here)
+            .find(is_dir)
+            .filter(|nearest| !is_watched(nearest))
+            .map(Path::to_owned)
     }
 
     /// Reads on until something can be given or there is nothing more.
