@@ -116,3 +116,35 @@ impl<'de> Deserialize<'de> for RawBytes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tool arguments and what a provider sent are the host's only copy: whichever way they came in, they are the same bytes.
+    #[test]
+    fn bytes_are_what_they_were() {
+        for text in ["", "{}", "{\"a\":\u{20ac}}"] {
+            let raw = RawBytes::from(text);
+            assert_eq!(
+                (raw.as_str(), raw.is_empty(), raw.to_text().as_ref()),
+                (Some(text), text.is_empty(), text)
+            );
+            assert_eq!(
+                (RawBytes::from(text.to_owned()), RawBytes::from(text.as_bytes().to_vec())),
+                (raw.clone(), raw.clone())
+            );
+            let json = serde_json::to_string(&raw).unwrap();
+            assert_eq!(json, serde_json::to_string(text).unwrap());
+            assert_eq!(serde_json::from_str::<RawBytes>(&json).unwrap(), raw);
+        }
+        let raw = RawBytes::from(vec![b'a', 0xff]);
+        assert_eq!((raw.as_str(), raw.is_empty(), raw.to_text().as_ref()), (None, false, "a\u{fffd}"));
+        let text = serde::de::value::StringDeserializer::<serde::de::value::Error>::new("long".to_owned());
+        assert_eq!(long_text(text).unwrap(), "long");
+        let number = serde::de::value::U8Deserializer::<serde::de::value::Error>::new(1);
+        assert!(long_text(number).unwrap_err().to_string().contains("expected text"));
+        let error = serde_json::from_str::<RawBytes>("1").unwrap_err().to_string();
+        assert!(error.contains("expected bytes or text"), "{error}");
+    }
+}

@@ -21,7 +21,7 @@ use sessionlog_codec::ids::*;
 use sessionlog_codec::limits::{FRAME_BODY_LEN_MAX, FRAME_HEADER_LEN, FRAME_RECORDS_MAX, PAYLOAD_LEN_MAX};
 use sessionlog_codec::record::Payload;
 use sessionlog_codec::registry::{EVENTS, kind};
-use sessionlog_codec::segment::SegmentHeader;
+use sessionlog_codec::segment::{self, SegmentHeader};
 use sessionlog_codec::{DecodeError, DecodeErrorKind, footer};
 use support::events::{Field, enums, fields};
 use support::reference::{GoldenSegment, RawFrame, RawRecord, concat, crc32, segment_header};
@@ -210,6 +210,31 @@ fn a_frame_that_contradicts_itself_is_corrupt() {
             kind
         );
     }
+}
+
+/// Nothing in a log says what its salts are once a header is hurt: salvage computes them again, also years later. And no two
+/// segments share one, so that bytes of another file are no frame here.
+#[test]
+fn the_salt_of_a_segment_is_what_it_always_was() {
+    let salts = [([1; 16], 0), ([1; 16], 1), ([2; 16], 0), ([0xff; 16], u64::MAX)]
+        .map(|(log_id, number)| segment::salt(LogId(log_id), SegmentNo(number)));
+    assert_eq!(salts, [0xa592_c600, 0x3b53_6aff, 0xac1f_abf4, 0x8997_6123]);
+}
+
+/// Who has to say whether a file is hurt or of another program needs to see what stands there.
+#[test]
+fn a_hurt_segment_header_is_described() {
+    let whole = concat(&segment_header(&GoldenSegment::build().header));
+    let mut other = whole.clone();
+    other[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x0a");
+    let error = SegmentHeader::decode(&other).unwrap_err();
+    assert_eq!((error.offset(), error.to_string().contains("7f454c460201010a")), (0, true), "{error}");
+    let mut hurt = whole.clone();
+    hurt[124..].copy_from_slice(&0xdead_beef_u32.to_le_bytes());
+    let (error, computed) = (SegmentHeader::decode(&hurt).unwrap_err(), crc32(0, &whole[..124]));
+    assert_eq!(error.offset(), 124);
+    let text = error.to_string();
+    assert!(text.contains("0xdeadbeef") && text.contains(&format!("{computed:#010x}")), "{text}");
 }
 
 #[test]

@@ -365,6 +365,25 @@ fn a_frame_that_could_not_be_read_back_is_not_written() {
     assert_eq!(Frame::decode(&out, 0).unwrap().header().fields.flags, 0);
 }
 
+/// A frame of records is one, whatever the caller's fields say: a kind that readers may skip would lose them.
+#[test]
+fn a_body_is_written_as_records() {
+    let envelope = Envelope::new(NodeId::ROOT, KindNo(20), SchemaVersion(1), Timestamp(0));
+    let mut builder = frame::BodyBuilder::with_capacity(1);
+    builder.push(envelope, Payload::Present(b"abc")).unwrap();
+    let body = builder.finish().unwrap();
+    let fields =
+        FrameFields { kind: 0x83, flags: 7, ..FrameFields::records(Position(5), Epoch(2), Position(4)) };
+    let mut bytes = Vec::new();
+    body.write_frame(&mut bytes, 1, &Digest([3; 32]), fields).unwrap();
+    let frame = Frame::decode(&bytes, 1).unwrap();
+    assert_eq!(
+        frame.header().fields,
+        FrameFields { record_count: 1, ..FrameFields::records(Position(5), Epoch(2), Position(4)) }
+    );
+    assert_eq!((bytes.len(), frame.records().len()), (body.frame_len().next_multiple_of(8), 1));
+}
+
 #[test]
 fn the_length_of_a_record_is_known_before_it_is_encoded() {
     let mut envelope = Envelope::new(NodeId::ROOT, KindNo(1), SchemaVersion(1), Timestamp(0));

@@ -395,7 +395,9 @@ fn forks_while_the_session_is_appended_to() {
     let forks = Mutex::new(Vec::new());
     thread::scope(|scope| {
         scope.spawn(|| {
-            for n in 0..600 {
+            // Until there were some forks, also where this thread has the machine for itself.
+            let enough = |n| n >= 600 && (forks.lock().unwrap().len() > 4 || n >= 60_000);
+            for n in (0..).take_while(|n| !enough(*n)) {
                 session.append(Message::user(format!("{n} {}", "x".repeat(n % 700)))).unwrap();
             }
             done.store(true, Ordering::Release);
@@ -420,7 +422,7 @@ fn forks_while_the_session_is_appended_to() {
         }
     });
     let all = texts(&session.transcript().unwrap());
-    assert_eq!(all.len(), 600);
+    assert!(all.len() >= 600);
     let forks = forks.into_inner().unwrap();
     for fork in &forks {
         let mut own = texts(&fork.transcript().unwrap());

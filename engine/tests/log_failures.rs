@@ -4,14 +4,14 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use sessionlog::log::{
-    Durability, LogReader, LogWriter, Reached, Recovering, SegmentName, Severity, TailState,
+    Batch, Durability, LogReader, LogWriter, Reached, Recovering, SegmentName, Severity, TailState,
 };
 use sessionlog::storage::{
     Access, Call, CallKind, CrashMode, Fault, FaultError, Repeat, SimStorage, Storage,
@@ -24,8 +24,8 @@ use sessionlog_codec::segment::SegmentHeader;
 use support::hooked::Hooked;
 use support::sample::Sample;
 use support::{
-    LOG, QUARANTINE, all, batch, content, create, dir, dir_on, disk, last, logged, open, options, read,
-    read_on, records,
+    LOG, QUARANTINE, SEGMENTS, all, batch, content, create, dir, dir_on, disk, last, logged, open, options,
+    read, read_on, records,
 };
 
 /// Long enough for any machine; only a test that hangs waits for it.
@@ -712,6 +712,117 @@ fn another_owner_fences_this_one_in_the_middle_of_an_append() {
             assert!(found.findings.iter().all(|it| it.severity == Severity::Note), "{what}: {found:?}");
         }
     }
+}
+
+/// Somebody wrote behind the last frame, or only made the file longer or shorter, and nothing else tells of it: what stands
+/// there may be acknowledged, so it is not written over.
+#[test]
+fn what_stands_behind_the_end_is_not_written_over() {
+    for (fill_len, act) in [(4096, "bytes"), (4096, "cut"), (0, "bytes"), (0, "zeros")] {
+        for durability in [Durability::Sync, Durability::Buffered] {
+            let storage = disk();
+            let writer = create(&storage, options(8 << 20, fill_len));
+            writer.append(batch(1, &[100]), Durability::Sync).unwrap();
+            let path = storage.files().pop().unwrap();
+            let used = storage.read_file(&path).unwrap();
+            let end = used.iter().rposition(|byte| *byte != 0).unwrap().next_multiple_of(8);
+            let change = |bytes: &mut Vec<u8>| match act {
+                "cut" => bytes.truncate(end),
+                "zeros" => bytes.extend([0; 8]),
+                _ if fill_len == 0 => bytes.extend([7; 8]),
+                _ => bytes[end..end + 8].fill(7),
+            };
+            storage.corrupt(&path, change).unwrap();
+            let before = content(&storage);
+            // Longer than what is filled: a buffered append looks only where the file has to grow.
+            let refused = writer.append(batch(2, &[9000]), durability);
+            assert_eq!(kind(refused), ErrorKind::Fenced, "{fill_len} {act} {durability:?}");
+            assert_eq!(content(&storage), before, "{fill_len} {act} {durability:?}");
+        }
+    }
+}
+
+/// A payload may quote a frame, salt and checksums and all: an agent that read its own session's file, or somebody who wants a
+/// record in it that nobody wrote. Where the frame around it is hurt, it must not be taken for the next one.
+#[test]
+fn what_a_payload_quotes_is_no_record_where_its_frame_is_hurt() {
+    let opts = options(2000, 0);
+    for ((position, epoch), pad) in
+        [(900, 2), (3, 1)].into_iter().flat_map(|forged| (0..8).map(move |pad| (forged, pad)))
+    {
+        let storage = disk();
+        create(&storage, opts).append(batch(1, &[10]), Durability::Sync).unwrap();
+        let (owner, _) = open(&storage, opts).unwrap();
+        owner.append(batch(2, &[10]), Durability::Sync).unwrap();
+        let path = storage.files().pop().unwrap();
+        let salt = SegmentHeader::decode(&storage.read_file(&path).unwrap()).unwrap().salt;
+        let mut record = records(3, &[10]).pop().unwrap();
+        let (mut quoted, fields) =
+            (Vec::new(), FrameFields::records(Position(position), Epoch(epoch), Position(1)));
+        let borrowed = [(record.envelope.clone(), Payload::Present(&record.payload))];
+        frame::encode(&mut quoted, salt, &Digest([0; 32]), fields, &borrowed).unwrap();
+        record.payload = [vec![1; pad].as_slice(), &quoted].concat();
+        owner.append(Batch::new(vec![record]).unwrap(), Durability::Sync).unwrap();
+        for tag in 4..9 {
+            owner.append(batch(tag, &[900]), Durability::Sync).unwrap();
+        }
+        let bytes = storage.read_file(&path).unwrap();
+        let at = bytes.windows(quoted.len()).position(|it| it == quoted).unwrap();
+        storage.corrupt(&path, |bytes| bytes[at - pad - 1] ^= 0xff).unwrap();
+        let seen = read(&storage, Position(1)).unwrap();
+        let positions: Vec<_> = seen.records.iter().map(|it| it.position.0).collect();
+        assert_eq!(positions, [1, 2, 4, 5, 6, 7, 8], "{position} {epoch} {pad}");
+        let gaps: Vec<_> = seen.gaps.iter().map(|gap| (gap.first, gap.last)).collect();
+        assert_eq!(gaps, [(Position(3), Some(Position(3)))], "{position} {epoch} {pad}");
+    }
+}
+
+/// One creation at a time is cut off by a crash. Two segments without a header are something else: nothing is removed.
+#[test]
+fn two_segments_without_a_header_are_damage() {
+    let storage = disk();
+    let opts = options(300, 0);
+    let writer = create(&storage, opts);
+    for tag in 0..3 {
+        writer.append(batch(tag, &[100]), Durability::Sync).unwrap();
+    }
+    let next = writer.next().0;
+    writer.close().unwrap();
+    let path = |position: u64| Path::new(SEGMENTS).join(format!("{position:020}.seg"));
+    storage.put_file(&path(next), vec![1; 20]).unwrap();
+    let one = storage.power_cut(CrashMode::KeepAll);
+    assert_eq!(open(&one, opts).unwrap().1.last, Position(next - 1));
+    storage.put_file(&path(next + 1), vec![1; 20]).unwrap();
+    let before = content(&storage);
+    assert_eq!(kind(open(&storage, opts)), ErrorKind::Corrupt);
+    assert_eq!(content(&storage), before);
+}
+
+/// A whole frame that does not follow is no torn tail, whatever says or does not say that it was acknowledged: no crash leaves it.
+#[test]
+fn a_broken_chain_is_damage_and_never_cut() {
+    let storage = disk();
+    let opts = options(8 << 20, 0);
+    create(&storage, opts).append(batch(1, &[10]), Durability::Sync).unwrap();
+    let path = storage.files().pop().unwrap();
+    let salt = SegmentHeader::decode(&storage.read_file(&path).unwrap()).unwrap().salt;
+    let other = records(3, &[10]);
+    let borrowed = [(other[0].envelope.clone(), Payload::Present(&other[0].payload))];
+    let fields = FrameFields::records(Position(2), Epoch(1), Position(0));
+    let append = |bytes: &mut Vec<u8>| {
+        frame::encode(bytes, salt, &Digest([0; 32]), fields.clone(), &borrowed).unwrap();
+    };
+    storage.corrupt(&path, append).unwrap();
+    let before = content(&storage);
+    assert_eq!(kind(open(&storage, opts)), ErrorKind::Corrupt);
+    assert_eq!(content(&storage), before);
+}
+
+#[test]
+fn a_batch_has_records() {
+    assert_eq!(kind(Batch::new(Vec::new())), ErrorKind::Invalid);
+    let batch = batch(1, &[1, 2]);
+    assert_eq!((batch.len(), batch.is_empty()), (2, false));
 }
 
 /// A lock that did not hold: whoever finds the log changed under it stops for good, and overwrites nothing.

@@ -254,6 +254,57 @@ fn what_does_not_get_shorter_stays_plain() {
     assert!(!packed[0] && packed[packed.len() - 2], "{packed:?}");
 }
 
+/// What is compressed already is not counted: else an owner that compresses one segment each time would look at the first one
+/// for ever, and the log stay as long as it is.
+#[test]
+fn each_owner_compresses_the_next_segment() {
+    let opts = options(700, 0);
+    let storage = written(3, opts, 30);
+    for nth in 0..3 {
+        compress(&storage, opts, 1, 200);
+        let packed = segments(&storage).iter().filter(|path| is_packed(&storage, path)).count();
+        assert_eq!(packed, nth + 1);
+    }
+}
+
+#[test]
+fn what_saves_too_small_a_part_stays_plain() {
+    let opts = options(4000, 0);
+    for (least_percent, is_worth_it) in [(1, true), (50, false)] {
+        let storage = disk();
+        let writer = create(&storage, opts);
+        for tag in 0..20 {
+            let lens = if tag % 4 == 0 { [900].as_slice() } else { &[] };
+            writer.append(batch(tag, &[900]), Durability::Sync).unwrap();
+            if !lens.is_empty() {
+                writer.append(text(tag, lens), Durability::Sync).unwrap();
+            }
+        }
+        let packing = Packing { least_percent, ..packing(2000) };
+        let done = writer.compress(usize::MAX, packing).unwrap();
+        assert_eq!(done.segments > 0, is_worth_it, "{done:?}");
+    }
+}
+
+/// Somebody else owns the log and erases from it: one that was fenced and went on compressing would put back what was erased.
+/// One that was closed in peace goes on with what it has begun.
+#[test]
+fn who_was_fenced_compresses_nothing() {
+    let opts = options(700, 0);
+    let storage = disk();
+    let stale = create(&storage, opts);
+    for tag in 0..10 {
+        stale.append(text(tag, &[300]), Durability::Sync).unwrap();
+    }
+    let (owner, _) = open(&storage, opts).unwrap();
+    assert_eq!(stale.append(text(10, &[300]), Durability::Sync).unwrap_err().kind(), ErrorKind::Fenced);
+    let before = content(&storage);
+    assert_eq!(stale.compress(usize::MAX, packing(200)).unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(content(&storage), before);
+    owner.close().unwrap();
+    assert!(owner.compress(usize::MAX, packing(200)).unwrap().segments > 1);
+}
+
 #[test]
 fn what_is_hurt_stays_as_it_is() {
     let opts = options(700, 0);
@@ -267,6 +318,13 @@ fn what_is_hurt_stays_as_it_is() {
         assert_eq!(storage.read_file(&path).unwrap(), before);
         assert!(is_packed(&storage, &segments(&storage)[0]) && is_packed(&storage, &segments(&storage)[2]));
     }
+    // Behind the footer nothing belongs, not even zeros: compressed, they would keep the index from being found for ever.
+    let storage = written(3, opts, 30);
+    let path = segments(&storage)[1].clone();
+    let (writer, _) = open(&storage, opts).unwrap();
+    storage.corrupt(&path, |bytes| bytes.extend([0; 64])).unwrap();
+    writer.compress(usize::MAX, packing(100)).unwrap();
+    assert!(is_packed(&storage, &segments(&storage)[0]) && !is_packed(&storage, &path));
 }
 
 /// What a reader sees of a log of which a compressed file was changed: never another record, never a panic, and what is

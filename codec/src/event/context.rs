@@ -144,3 +144,16 @@ pub struct UsageRecorded {
     /// The model's window, in tokens.
     pub window: Option<u64>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Off by one, and a compaction hides a message that the summary does not speak of, or shows one twice.
+    #[test]
+    fn a_range_has_its_first_and_its_last() {
+        let range = MessageRange { first: MessageNo(3), last: MessageNo(5) };
+        let inside: Vec<_> = (1..8).filter(|number| range.contains(MessageNo(*number))).collect();
+        assert_eq!(inside, [3, 4, 5]);
+    }
+}

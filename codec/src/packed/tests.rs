@@ -197,3 +197,80 @@ proptest! {
         prop_assert!(locate(near.last_chunk::<16>().unwrap()).is_some());
     }
 }
+
+/// How much of a file is its head is believed before a checksum is looked at: that bounds what a hostile file makes a reader
+/// read and hold.
+#[test]
+fn a_head_claims_no_more_than_the_limit() {
+    let bytes = file(&[10]);
+    let of = |count: usize, end: usize| {
+        let with_end = patched_plain(&bytes, SEGMENT_HEADER_LEN + 8, len_u32(end));
+        head_len(&patched_plain(&with_end, SEGMENT_HEADER_LEN + 20, len_u32(count)))
+    };
+    assert_eq!(of(1, head_end(1)), Ok(head_end(1)));
+    assert_eq!(of(PACKED_BLOCKS_MAX, HEAD_END_MAX), Ok(HEAD_END_MAX));
+    for (count, end) in
+        [(0, head_end(0)), (PACKED_BLOCKS_MAX + 1, head_end(PACKED_BLOCKS_MAX + 1)), (1, head_end(2))]
+    {
+        assert_eq!(of(count, end).unwrap_err().kind(), DecodeErrorKind::Corrupt, "{count} {end}");
+    }
+}
+
+fn patched_plain(bytes: &[u8], at: usize, with: u32) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at..at + 4].copy_from_slice(&with.to_le_bytes());
+    bytes
+}
+
+/// The copy of the head is found from the file's end when its beginning is hurt: bytes that only look like a locator send the
+/// reader somewhere else.
+#[test]
+fn a_locator_is_whole_or_none() {
+    let bytes = file(&[500, 1, 700]);
+    let locator = &bytes[bytes.len() - PACKED_LOCATOR_LEN..];
+    assert!(locate(locator).is_some());
+    for bit in 0..locator.len() * 8 {
+        let mut changed = locator.to_vec();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(locate(&changed), None, "bit {bit}");
+    }
+    assert_eq!(locate(&[locator, &[0]].concat()), None);
+    let of = |len: usize| {
+        let len = len_u32(len);
+        locate(&[PACKED_MAGIC.as_slice(), &len.to_le_bytes(), &(!len).to_le_bytes()].concat())
+    };
+    assert_eq!((of(head_end(1)), of(HEAD_END_MAX)), (Some(head_end(1)), Some(HEAD_END_MAX)));
+    assert_eq!((of(head_end(1) - 1), of(HEAD_END_MAX + 1)), (None, None));
+}
+
+/// A block is as long as it may be where that is where a frame ends: one frame less in each, and a log compresses worse.
+#[test]
+fn a_block_is_filled_to_its_last_byte() {
+    let at = |offsets: [usize; 4]| offsets.map(|offset| SEGMENT_HEADER_LEN + offset);
+    assert_eq!(cut(SEGMENT_HEADER_LEN + 400, &at([0, 100, 200, 300]), 200), [200, 100, 100]);
+    assert_eq!(cut(SEGMENT_HEADER_LEN + 400, &at([0, 200, 300, 350]), 200), [200, 150, 50]);
+}
+
+/// What a later version writes for readers of this one is read; a block at its limit too.
+#[test]
+fn what_is_at_a_limit_is_read() {
+    let bytes = file(&[300]);
+    let later = SegmentHeader { format: FormatVersion(9), ..outer_header(&own_header()) };
+    let head = PackedHead::decode(&patched(&bytes, 0, &later.encode())[..head_len(&bytes).unwrap()]).unwrap();
+    assert_eq!((head.outer_error, head.segment), (None, own_header()));
+    let header = own_header();
+    let write = |stored: usize| encode(&header, &header.encode(), Position(140), &[(10, vec![1; stored])]);
+    let longest = write(stored_len_max(10)).unwrap();
+    PackedHead::decode(&longest[..head_len(&longest).unwrap()]).unwrap();
+    write(stored_len_max(10) + 1).unwrap_err();
+    // Without one of its two headers, it is still known for what it is.
+    assert!(is_packed(&[[0; SEGMENT_HEADER_LEN].as_slice(), &PACKED_MAGIC].concat()));
+    assert!(is_packed(&outer_header(&header).encode()));
+    assert!(!is_packed(&[own_header().encode().as_slice(), &[0; 40]].concat()));
+}
+
+/// A stored block may be longer than what it holds, by what Zstandard adds to bytes that can't be compressed.
+#[test]
+fn room_for_what_does_not_compress() {
+    assert_eq!([0, 128, 1 << 20].map(stored_len_max), [512, 641, (1 << 20) + (1 << 13) + 512]);
+}

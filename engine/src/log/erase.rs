@@ -183,3 +183,56 @@ impl Rewriting<'_> {
         Some(sealed.map(|()| (self.out, self.erased)).map_err(Error::from))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use sessionlog_codec::ids::{KindNo, LogId, NodeId, SchemaVersion, Timestamp};
+
+    use super::*;
+    use crate::log::{Batch, Durability, LogOptions, LogWriter, NewRecord, Packing};
+    use crate::storage::{CallKind, SimStorage, Storage};
+
+    /// Each resume confirms what was erased so far: were it to write every segment anew, a long session would take its length in
+    /// writes to open, and lose its compression.
+    #[test]
+    fn only_segments_that_were_erased_from_are_confirmed() {
+        let sim = SimStorage::new();
+        sim.create_dir(Path::new("log")).unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(sim.clone());
+        let dir = LogDir::below(&storage, Path::new(""));
+        let options = LogOptions { segment_len: 600, fill_len: 0 };
+        let writer = LogWriter::create(dir.clone(), options, LogId([1; 16])).unwrap();
+        for _ in 0..20 {
+            let envelope = Envelope::new(NodeId::ROOT, KindNo(20), SchemaVersion(1), Timestamp(0));
+            let record = NewRecord { envelope, payload: vec![7; 100] };
+            writer.append(Batch::new(vec![record]).unwrap(), Durability::Sync).unwrap();
+        }
+        let segments = dir.list().unwrap();
+        assert!(segments.len() > 4, "{segments:?}");
+        let replaced = |positions: &[Position]| {
+            sim.take_calls();
+            confirm(&dir, &positions.iter().copied().collect()).unwrap();
+            sim.take_calls().iter().filter(|call| call.kind() == CallKind::Rename).count()
+        };
+        let erased = |positions: &[Position]| erase(&dir, &positions.iter().copied().collect()).unwrap();
+        let first = [Position(1)];
+        assert_eq!(
+            [erased(&first), erased(&first)],
+            [Erasure { records: 1, segments: 1 }, Erasure::default()]
+        );
+        let (second, last) = (segments[1].0.0, segments[segments.len() - 1].0.0);
+        assert_eq!(
+            [replaced(&[]), replaced(&[second]), replaced(&[Position(1), second]), replaced(&[last])],
+            [0, 1, 2, 0]
+        );
+        // What was compressed since was synced with that.
+        if cfg!(feature = "compression") {
+            let packing = Packing { block_len: 200, least_saved: 0, least_percent: 0 };
+            assert!(writer.compress(2, packing).unwrap().segments == 2);
+            assert_eq!([replaced(&[second]), replaced(&[segments[3].0.0])], [0, 1]);
+        }
+    }
+}

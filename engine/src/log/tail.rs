@@ -547,3 +547,26 @@ fn fenced(path: &Path, offset: u64) -> Error {
         format!("{} was changed at byte {offset} by somebody else; this handle is closed", path.display());
     Error::new(ErrorKind::Fenced, "log.fenced", message)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::storage::{SimStorage, Storage};
+
+    /// Offsets in a footer have 32 bits. A host that asks for segments of any length would else have one that can neither be
+    /// written to nor sealed.
+    #[test]
+    fn a_segment_is_sealed_before_its_offsets_run_out() {
+        let storage: Arc<dyn Storage> = Arc::new(SimStorage::new());
+        storage.create_dir(Path::new("log")).unwrap();
+        let options = LogOptions { segment_len: u64::MAX, ..LogOptions::default() };
+        let mut tail =
+            Tail::create(LogDir::below(&storage, Path::new("")), options, LogId([1; 16]), Epoch(1)).unwrap();
+        tail.end = SEGMENT_LEN_MAX - 1;
+        assert!(!tail.is_full(1));
+        tail.end = SEGMENT_LEN_MAX;
+        assert!(tail.is_full(1));
+    }
+}
