@@ -68,7 +68,7 @@ impl Followed {
     /// Takes what it has to be woken for.
     fn take_woken(&mut self) {
         let begun = Instant::now();
-        let item = self.follower.next(SOON).unwrap().expect("it was woken");
+        let Some(item) = self.follower.next(SOON).unwrap() else { panic!("it was not woken") };
         assert!(begun.elapsed() < SOON, "it slept, and found out by itself at the end");
         self.take(item);
     }
@@ -736,7 +736,7 @@ fn another_log_in_its_place_is_said() {
 /// Damage is an item, once, and what is behind it follows.
 #[test]
 fn damage_is_given_once() {
-    for hurt in [0, 3, 9] {
+    for hurt in [0, 2, 3, 9] {
         let storage = disk();
         let opts: LogOptions = options(600, 0);
         let writer = create(&storage, opts);
@@ -746,9 +746,12 @@ fn damage_is_given_once() {
         let segments: Vec<_> =
             storage.files().into_iter().filter(|file| !file.starts_with(QUARANTINE)).collect();
         let nth = hurt.min(segments.len() - 1);
-        // Of one segment, two records.
-        let end = if hurt == 3 { 500 } else { 340 };
-        storage.corrupt(&segments[nth], |bytes| bytes[300..end].fill(0xff)).unwrap();
+        // Of one segment, two records; of another, all up to its end.
+        let damage = |bytes: &mut Vec<u8>| {
+            let end = [340, 340, bytes.len(), 500].get(hurt).copied().unwrap_or(340);
+            bytes[300..end].fill(0xff);
+        };
+        storage.corrupt(&segments[nth], damage).unwrap();
         let (mut records, mut gaps) = (Vec::new(), 0);
         let mut follower = follow(&storage, FollowLevel::Written, Duration::ZERO);
         let mut drain = |follower: &mut LogFollower| {

@@ -17,6 +17,7 @@ use sessionlog::storage::{
     Access, Call, CallKind, CrashMode, Fault, FaultError, Repeat, SimStorage, Storage,
 };
 use sessionlog::{Error, ErrorKind};
+use sessionlog_codec::footer::{self, FooterEntry};
 use sessionlog_codec::frame::{self, FrameFields};
 use sessionlog_codec::ids::{Digest, Epoch, Position};
 use sessionlog_codec::record::Payload;
@@ -789,10 +790,10 @@ fn two_segments_without_a_header_are_damage() {
     let next = writer.next().0;
     writer.close().unwrap();
     let path = |position: u64| Path::new(SEGMENTS).join(format!("{position:020}.seg"));
-    storage.put_file(&path(next), vec![1; 20]).unwrap();
+    storage.put_file(path(next), vec![1; 20]).unwrap();
     let one = storage.power_cut(CrashMode::KeepAll);
     assert_eq!(open(&one, opts).unwrap().1.last, Position(next - 1));
-    storage.put_file(&path(next + 1), vec![1; 20]).unwrap();
+    storage.put_file(path(next + 1), vec![1; 20]).unwrap();
     let before = content(&storage);
     assert_eq!(kind(open(&storage, opts)), ErrorKind::Corrupt);
     assert_eq!(content(&storage), before);
@@ -816,6 +817,52 @@ fn a_broken_chain_is_damage_and_never_cut() {
     let before = content(&storage);
     assert_eq!(kind(open(&storage, opts)), ErrorKind::Corrupt);
     assert_eq!(content(&storage), before);
+}
+
+/// The same of a footer, which no record is in: what it seals would be another log's.
+#[test]
+fn a_footer_of_another_chain_is_damage() {
+    let storage = disk();
+    let opts = options(8 << 20, 0);
+    create(&storage, opts).append(batch(1, &[10]), Durability::Sync).unwrap();
+    let path = storage.files().pop().unwrap();
+    let salt = SegmentHeader::decode(&storage.read_file(&path).unwrap()).unwrap().salt;
+    let entries = [FooterEntry::of(&records(1, &[10])[0].envelope, 128)];
+    let seal = |bytes: &mut Vec<u8>| {
+        footer::encode(bytes, salt, Position(2), Epoch(1), &Digest([0; 32]), &entries).unwrap();
+    };
+    storage.corrupt(&path, seal).unwrap();
+    assert_eq!(kind(open(&storage, opts)), ErrorKind::Corrupt);
+}
+
+/// What was queued can be read after a flush, though nobody waits for it: a host shows what it has just written.
+#[test]
+fn what_was_queued_is_there_after_a_flush() {
+    let storage = disk();
+    let writer = create(&storage, options(8 << 20, 0));
+    let ticket = writer.enqueue(batch(1, &[10]), writer.next(), Durability::Buffered).unwrap();
+    writer.flush().unwrap();
+    assert_eq!(all(&storage).len(), 1);
+    ticket.wait().unwrap();
+}
+
+/// A full disk: the segment is sealed, and the next one can't be begun. Closing leaves the footer where it is.
+#[test]
+fn a_session_is_closed_between_two_segments() {
+    for fill_len in [0, 4096] {
+        let storage = disk();
+        let opts = options(300, fill_len);
+        let writer = create(&storage, opts);
+        writer.append(batch(1, &[200]), Durability::Sync).unwrap();
+        storage.fail(Fault::new(CallKind::Create, FaultError::ENOSPC));
+        assert_eq!(kind(writer.append(batch(2, &[10]), Durability::Sync)), ErrorKind::Full);
+        let sealed = content(&storage);
+        writer.close().unwrap();
+        assert_eq!(content(&storage), sealed);
+        let (writer, _) = open(&storage, opts).unwrap();
+        writer.append(batch(2, &[10]), Durability::Sync).unwrap();
+        assert_eq!((all(&storage).len(), storage.files().len()), (2, 2));
+    }
 }
 
 #[test]

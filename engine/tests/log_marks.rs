@@ -100,7 +100,7 @@ fn a_mark_is_of_one_log() {
     let (other, _) = open(&copy, opts).unwrap();
     let three = appended(&other, 3, &[50]);
     assert_eq!((two.mark.next, log(&copy).is_at(&two.mark).unwrap()), (three.mark.next, false));
-    assert_eq!(log(&copy).cursor_behind(&two.mark).map(|cursor| cursor.is_some()).unwrap(), false);
+    assert!(log(&copy).cursor_behind(&two.mark).unwrap().is_none());
     for kind in [CallKind::Open, CallKind::Read, CallKind::Stat] {
         storage.fail(Fault::new(kind, FaultError::EIO));
         assert_eq!(log(&storage).is_at(&two.mark).unwrap_err().kind(), ErrorKind::Io, "{kind:?}");

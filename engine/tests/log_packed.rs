@@ -323,8 +323,16 @@ fn what_is_hurt_stays_as_it_is() {
     let path = segments(&storage)[1].clone();
     let (writer, _) = open(&storage, opts).unwrap();
     storage.corrupt(&path, |bytes| bytes.extend([0; 64])).unwrap();
+    let cut = segments(&storage)[2].clone();
+    let without_footer = |bytes: &mut Vec<u8>| {
+        let locator = bytes.len() - 8;
+        let footer_len = u32::from_le_bytes(*bytes[locator..].first_chunk().unwrap());
+        bytes.truncate(locator - usize::try_from(footer_len).unwrap());
+    };
+    storage.corrupt(&cut, without_footer).unwrap();
     writer.compress(usize::MAX, packing(100)).unwrap();
-    assert!(is_packed(&storage, &segments(&storage)[0]) && !is_packed(&storage, &path));
+    let packed = [&segments(&storage)[0], &path, &cut].map(|path| is_packed(&storage, path));
+    assert_eq!(packed, [true, false, false]);
 }
 
 /// What a reader sees of a log of which a compressed file was changed: never another record, never a panic, and what is

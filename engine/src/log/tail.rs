@@ -552,18 +552,40 @@ fn fenced(path: &Path, offset: u64) -> Error {
 mod tests {
     use std::path::Path;
 
+    use sessionlog_codec::ids::{KindNo, NodeId, SchemaVersion, Timestamp};
+    use sessionlog_codec::record::Envelope;
+
     use super::*;
+    use crate::log::{Batch, NewRecord};
     use crate::storage::{SimStorage, Storage};
+
+    fn begun(options: LogOptions) -> Tail {
+        let storage: Arc<dyn Storage> = Arc::new(SimStorage::new());
+        storage.create_dir(Path::new("log")).unwrap();
+        Tail::create(LogDir::below(&storage, Path::new("")), options, LogId([1; 16]), Epoch(1)).unwrap()
+    }
+
+    /// A fork or an erasure seals what is long. Were short segments sealed too, each fork would leave one more file; and one
+    /// without a record can't be sealed.
+    #[test]
+    fn a_short_segment_is_not_sealed() {
+        let mut tail = begun(LogOptions::default());
+        tail.seal_longer_than(0).unwrap();
+        let envelope = Envelope::new(NodeId::ROOT, KindNo(20), SchemaVersion(1), Timestamp(0));
+        let batch = Batch::new(vec![NewRecord { envelope, payload: vec![1; 100] }]).unwrap();
+        assert!(tail.commit(&[batch.body()], SyncMode::Sync).failure.is_none());
+        let end = tail.end;
+        tail.seal_longer_than(end).unwrap();
+        assert_eq!(tail.name(), SegmentName(Position(1)));
+        tail.seal_longer_than(end - 1).unwrap();
+        assert_eq!(tail.name(), SegmentName(Position(2)));
+    }
 
     /// Offsets in a footer have 32 bits. A host that asks for segments of any length would else have one that can neither be
     /// written to nor sealed.
     #[test]
     fn a_segment_is_sealed_before_its_offsets_run_out() {
-        let storage: Arc<dyn Storage> = Arc::new(SimStorage::new());
-        storage.create_dir(Path::new("log")).unwrap();
-        let options = LogOptions { segment_len: u64::MAX, ..LogOptions::default() };
-        let mut tail =
-            Tail::create(LogDir::below(&storage, Path::new("")), options, LogId([1; 16]), Epoch(1)).unwrap();
+        let mut tail = begun(LogOptions { segment_len: u64::MAX, ..LogOptions::default() });
         tail.end = SEGMENT_LEN_MAX - 1;
         assert!(!tail.is_full(1));
         tail.end = SEGMENT_LEN_MAX;
