@@ -7,6 +7,7 @@
 mod support;
 
 use std::ops::ControlFlow;
+use std::ops::Range;
 
 use sessionlog::ErrorKind;
 use sessionlog::log::{
@@ -156,14 +157,18 @@ fn the_newest_records_are_whole_or_an_error() {
     }
     let end = writer.durable_end().unwrap();
     assert_eq!(end.first_recent(), Position(1));
-    let read = |storage: &SimStorage, from| {
-        let mut positions = Vec::new();
-        let read =
-            log(storage).read_recent(&end, Position(from), &mut |record| positions.push(record.position.0));
+    let read_range = |storage: &SimStorage, range: Range<u64>| {
+        let (mut positions, range) = (Vec::new(), Position(range.start)..Position(range.end));
+        let read = log(storage).read_recent(&end, range, &mut |record| positions.push(record.position.0));
         read.map(|()| positions)
     };
+    let read = |storage: &SimStorage, from| read_range(storage, from..21);
     for from in 1..=20 {
         assert_eq!(read(&storage, from).unwrap(), (from..=20).collect::<Vec<_>>());
+        // Also what ends before the log does, be it in the middle of a frame.
+        for until in from + 1..21 {
+            assert_eq!(read_range(&storage, from..until).unwrap(), (from..until).collect::<Vec<_>>());
+        }
     }
     for from in [0, 21] {
         assert_eq!(read(&storage, from).unwrap_err().code(), "log.not_recent", "{from}");
@@ -191,7 +196,7 @@ fn the_newest_records_are_whole_or_an_error() {
     assert!(first > 1 && first < 1000, "{first}");
     let mut positions = Vec::new();
     log(&storage)
-        .read_recent(&end, Position(first), &mut |record| positions.push(record.position.0))
+        .read_recent(&end, Position(first)..end.mark.next, &mut |record| positions.push(record.position.0))
         .unwrap();
     assert_eq!(positions, (first..=1000).collect::<Vec<_>>());
 }

@@ -586,9 +586,11 @@ mod tests {
     #[test]
     fn a_segment_is_sealed_before_its_offsets_run_out() {
         let mut tail = begun(LogOptions { segment_len: u64::MAX, ..LogOptions::default() });
-        tail.end = SEGMENT_LEN_MAX - 1;
-        assert!(!tail.is_full(1));
-        tail.end = SEGMENT_LEN_MAX;
-        assert!(tail.is_full(1));
+        for sync in [SyncMode::Sync, SyncMode::Defer] {
+            tail.end = SEGMENT_LEN_MAX - 1;
+            assert!(!tail.is_full(1, sync));
+            tail.end = SEGMENT_LEN_MAX;
+            assert!(tail.is_full(1, sync));
+        }
     }
 }
