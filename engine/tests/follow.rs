@@ -361,7 +361,7 @@ fn following_over_rolls_costs_what_is_new() {
     let writer = create(&storage, options(256 << 10, 0));
     let mut followed = Followed::new(follow(&storage, FollowLevel::Written, HOUR));
     let mut worst = 0;
-    for tag in 0..400 {
+    for tag in 0..1000 {
         writer.append(batch(tag, &[2000]), Durability::Buffered).unwrap();
         storage.take_calls();
         followed.drain();
