@@ -73,7 +73,7 @@ fn a_session_of_some_messages_takes_little_room() {
     assert!((four_times + (1 << 20)..four_times + (3 << 19)).contains(&most), "{most}");
     // No zeros are written behind the place where a segment is sealed.
     grown((1 << 20) + 8192);
-    assert_eq!(grown(1 << 20), 4 << 20);
+    assert_eq!(grown((1 << 20) + 8192), 4 << 20);
     grown(1 << 20);
     assert_eq!(storage.files().len(), 1);
     assert_eq!((grown(100), storage.files().len()), ((1 << 20) + 4096, 2));
