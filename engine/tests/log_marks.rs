@@ -218,3 +218,20 @@ fn the_chain_is_the_same_from_every_side() {
     assert_eq!(writer.log_id(), LOG);
     assert_eq!(all(&storage).len(), 15);
 }
+
+/// A snapshot is of what the session has folded, and that is what was queued. Bound to an end before it, the records in between
+/// would be folded twice by the next owner.
+#[test]
+fn there_is_no_end_while_something_is_queued() {
+    let storage = disk();
+    let writer = create(&storage, options(8 << 20, 0));
+    let end = appended(&writer, 0, &[40]);
+    let ticket = writer.enqueue(batch(1, &[50]), writer.next(), Durability::Sync).unwrap();
+    assert_eq!(writer.durable_end(), None);
+    ticket.wait().unwrap();
+    assert_eq!(writer.durable_end().unwrap().mark.next, Position(end.mark.next.0 + 1));
+    writer.append(batch(2, &[50]), Durability::Buffered).unwrap();
+    assert_eq!(writer.durable_end(), None, "not durable");
+    writer.close().unwrap();
+    assert_eq!(writer.durable_end(), None, "somebody else may own it now");
+}
