@@ -285,7 +285,7 @@ impl Store {
     fn list_places(&self, places: &[SessionPlace]) -> Vec<SessionRow> {
         #[cfg(feature = "catalog")]
         if self.inner.options.catalog == CatalogPolicy::Keep {
-            return catalogued::list(&self.reader(), places, catalogued::IfMissing::Make).rows;
+            return catalogued::list(&self.reader(), places).rows;
         }
         self.reader().list_of(places)
     }

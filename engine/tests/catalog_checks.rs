@@ -338,11 +338,13 @@ fn a_change_within_a_tick_is_seen() {
 }
 
 #[test]
-fn a_reader_makes_no_catalog() {
+fn only_who_asks_for_a_catalog_makes_one() {
     let home = Home::new();
-    let index = home.dir.path().join("home/index");
+    let (index, reader) = (home.dir.path().join("home/index"), home.store.reader());
     fs::remove_dir_all(&index).unwrap();
-    let listing = home.store.reader().list_with_catalog().unwrap();
-    assert_eq!((listing.rows.len(), listing.sound.len()), (SESSIONS, 0));
+    assert_eq!(reader.list().unwrap().len(), SESSIONS);
     assert!(!index.exists());
+    let listing = reader.list_with_catalog().unwrap();
+    assert_eq!((listing.rows.len(), listing.sound.len()), (SESSIONS, SESSIONS));
+    assert!(index.exists());
 }

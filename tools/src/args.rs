@@ -142,6 +142,7 @@ pub enum Command {
 #[command(after_help = "Examples:
   logdump ls --roots --limit 10
   logdump ls --status crashed
+  logdump ls --catalog --json            # thousands of sessions, again and again
   logdump ls --json | jq -r '.sessions[] | select(.issue != null) | .id'")]
 pub struct LsArgs {
     /// Roots and delegated conversations (the default)
@@ -159,6 +160,10 @@ pub struct LsArgs {
     /// Only those whose workspace's path contains this text
     #[arg(long, value_name = "TEXT")]
     pub workspace: Option<String>,
+    /// Believe what the home's catalog says of logs that did not change, and bring it up to date: the same rows many times
+    /// faster. Without this, `logdump` changes no byte of a home
+    #[arg(long)]
+    pub catalog: bool,
 }
 
 /// Arguments of `show`.

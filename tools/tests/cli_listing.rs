@@ -1,4 +1,4 @@
-//! `ls` with a catalog says what it says without one, and exits as it does: of sound logs and of those that are not.
+//! `ls --catalog` says what `ls` says, and exits as it does: of sound logs and of those that are not.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ fn closed(home: &Home, goal: &str, kind: Option<u16>) -> String {
     id
 }
 
-/// What is said without a catalog, and then with one, made by a store and used twice.
+/// What is said without a catalog, and then with one, made and used twice.
 #[track_caller]
 fn check(home: &Home, code: i32) {
     let index = home.path().join("index");
@@ -38,12 +38,15 @@ fn check(home: &Home, code: i32) {
     let said = |run: Run| (run.code, run.out, run.err);
     let without: Vec<_> = [&["ls"][..], &["ls", "--json"]].map(|args| said(home.run(args))).into();
     assert_eq!(without[0].0, code, "{:?}", without[0]);
-    assert_eq!(snapshot(&home.path()), before, "without a catalog, none is made");
-    home.store.list().unwrap();
-    for _ in 0..2 {
-        let with: Vec<_> = [&["ls"][..], &["ls", "--json"]].map(|args| said(home.run(args))).into();
+    assert_eq!(snapshot(&home.path()), before, "who does not ask for a catalog changes nothing");
+    for _ in 0..3 {
+        let asked = [&["ls", "--catalog"][..], &["ls", "--json", "--catalog"]];
+        let with: Vec<_> = asked.map(|args| said(home.run(args))).into();
         assert_eq!(with, without);
     }
+    let made = snapshot(&index);
+    home.run(&["ls"]).exits(code);
+    assert_eq!(snapshot(&index), made, "nor one that is there");
     let mut after = snapshot(&home.path());
     after.retain(|path, _| before.contains_key(path));
     let mut before = before;
@@ -81,12 +84,12 @@ fn what_is_hurt_later_is_told() {
     let home = Home::new();
     let ids: Vec<String> = (0..SESSIONS).map(|nth| closed(&home, &format!("goal {nth}"), None)).collect();
     home.store.list().unwrap();
-    logdump(&home.path(), &["ls"]).exits(0);
+    logdump(&home.path(), &["ls", "--catalog"]).exits(0);
     flip(&segment(&home.path(), &ids[3]), "Why does the test fail?");
-    logdump(&home.path(), &["ls"]).exits(3);
+    logdump(&home.path(), &["ls", "--catalog"]).exits(3);
     let (session, _) = home.store.resume(ids[5].parse().unwrap()).unwrap();
     foreign(&session, 9_999, b"from the future");
     session.close().unwrap();
-    let said = logdump(&home.path(), &["ls"]).exits(3);
+    let said = logdump(&home.path(), &["ls", "--catalog"]).exits(3);
     assert!(said.out.contains("1 event is of a newer version"), "{}", said.out);
 }

@@ -29,16 +29,9 @@ const END_LEN_MAX: u64 = 256 << 10;
 /// Another version may know other records.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Whether a catalog is made where there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IfMissing {
-    Make,
-    GoWithout,
-}
-
 /// The rows of all sessions, from the catalog where it is right. `places` are all places of the home.
-pub(super) fn list(store: &StoreReader, places: &[SessionPlace], if_missing: IfMissing) -> Listing {
-    let Some(dir) = directory(store, places.len(), if_missing) else {
+pub(super) fn list(store: &StoreReader, places: &[SessionPlace]) -> Listing {
+    let Some(dir) = directory(store, places.len()) else {
         return Listing { rows: store.list_of(places), sound: BTreeSet::new() };
     };
     // In the order of the catalog, so that what it knows of some places is read at once.
@@ -118,7 +111,7 @@ fn log_of(store: &StoreReader, place: &SessionPlace) -> LogReader {
 }
 
 /// The catalog's directory, which is made if it can be; `None` if there is none, or it is not worth it.
-fn directory(store: &StoreReader, sessions: usize, if_missing: IfMissing) -> Option<PathBuf> {
+fn directory(store: &StoreReader, sessions: usize) -> Option<PathBuf> {
     if sessions < WORTH_IT {
         return None;
     }
@@ -126,13 +119,10 @@ fn directory(store: &StoreReader, sessions: usize, if_missing: IfMissing) -> Opt
     let native = store.home.storage.native_path(&dir)?;
     // It may be a home that can only be read. Nothing of this need survive, so nothing is synced.
     let storage = &store.home.storage;
-    match (storage.entry(&dir).ok()?, if_missing) {
-        (Some(entry), IfMissing::Make) if entry.kind == EntryKind::Dir => {}
-        (Some(entry), IfMissing::GoWithout) if entry.kind == EntryKind::Dir => {
-            storage.entry(&dir.join("catalog")).ok()??;
-        }
-        (None, IfMissing::Make) => storage.create_dir(&dir).ok()?,
-        _ => return None,
+    match storage.entry(&dir).ok()? {
+        Some(entry) if entry.kind == EntryKind::Dir => {}
+        Some(_) => return None,
+        None => storage.create_dir(&dir).ok()?,
     }
     Some(native)
 }

@@ -90,14 +90,14 @@ pub struct Listing {
 
 impl StoreReader {
     /// As [`list`](Self::list), with the help of a catalog that a store keeps in the home: see [`Store::list`](crate::Store::list).
-    /// It is brought up to date, and is all that is changed. Where there is none, none is made.
+    /// It is brought up to date, or made, and is all that is changed. Where it can't be had, the listing goes without.
     ///
     /// # Errors
     /// `Io` if the home itself can't be read.
     pub fn list_with_catalog(&self) -> Result<Listing> {
         let places = self.places()?;
         #[cfg(feature = "catalog")]
-        return Ok(catalogued::list(self, &places, catalogued::IfMissing::GoWithout));
+        return Ok(catalogued::list(self, &places));
         #[cfg(not(feature = "catalog"))]
         Ok(Listing { rows: self.list_of(&places), sound: BTreeSet::new() })
     }

@@ -26,7 +26,10 @@ const ID_CHARS: usize = 13;
 /// `Usage` if there is no home; `Io` if it can't be read. A session that can't be read is a row with its issue.
 pub fn run(args: &LsArgs, context: &Context) -> Result<Exit, Failure> {
     let store = context.reader()?;
-    let Listing { rows: all, sound } = store.list_with_catalog()?;
+    let Listing { rows: all, sound } = match args.catalog {
+        true => store.list_with_catalog()?,
+        false => Listing { rows: store.list()?, sound: BTreeSet::new() },
+    };
     let id_chars = id_chars(all.iter().map(|row| row.id.as_str()));
     let mut rows: Vec<SessionRow> = all.into_iter().filter(|row| is_wanted(args, row)).collect();
     let hidden = args.limit.map_or(0, |limit| rows.len().saturating_sub(limit));
