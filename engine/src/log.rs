@@ -47,7 +47,9 @@ pub use segment::{LogDir, SegmentName};
 #[cfg(feature = "search")]
 pub(crate) use since::Since;
 #[cfg(any(feature = "catalog", feature = "search"))]
-pub(crate) use stamp::{LogStamp, Look};
+pub(crate) use stamp::LogStamp;
+#[cfg(feature = "catalog")]
+pub(crate) use stamp::Look;
 pub use verify::{Finding, LogVerification, Severity};
 
 use sessionlog_codec::ids::Position;
