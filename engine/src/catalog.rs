@@ -20,9 +20,8 @@ use sessionlog_projections::Lifecycle;
 
 use crate::log::{LogMark, LogStamp};
 
-/// The version of a row's layout. 1: the first. 2: with what the file system said of the log and
-/// whether its end is sound. Rows of another version are made
-/// anew, as any row that can't be read.
+/// The version of a row's layout. 1: the first; 2: with what the file system said of the log, and whether its end is sound.
+/// Rows of another version are made anew, as any row that can't be read.
 const ROW_VERSION: u16 = 2;
 /// How often the database is tried while another process has it, and how long is waited in between.
 const TRIES: u32 = 4;

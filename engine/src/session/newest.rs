@@ -57,25 +57,21 @@ impl SessionReader {
     /// As [`events`](Self::events). Damage is an item.
     pub fn newest_events(&self, limit: usize) -> Result<Vec<EventItem>> {
         let back = to_u64(limit);
-        let mut newest = VecDeque::new();
-        let known = match self.known_end()? {
-            Some(mut end) => end.reach_back(self, back)?.then_some(end.items),
-            None => None,
-        };
-        match known {
-            Some(items) => newest = items,
-            None => {
-                let from = Position(self.next_at_least()?.0.saturating_sub(back).max(1));
-                self.events(from, &mut |item| {
-                    newest.push_back(item);
-                    if newest.len() > limit {
-                        newest.pop_front();
-                    }
-                    ControlFlow::Continue(())
-                })?;
-            }
+        if let Some(mut end) = self.known_end()?
+            && end.reach_back(self, back)?
+        {
+            end.items.drain(..end.items.len().saturating_sub(limit));
+            return Ok(end.items.into());
         }
-        newest.drain(..newest.len().saturating_sub(limit));
+        let from = Position(self.next_at_least()?.0.saturating_sub(back).max(1));
+        let mut newest = VecDeque::new();
+        self.events(from, &mut |item| {
+            newest.push_back(item);
+            if newest.len() > limit {
+                newest.pop_front();
+            }
+            ControlFlow::Continue(())
+        })?;
         Ok(newest.into())
     }
 
