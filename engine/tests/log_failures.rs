@@ -682,7 +682,8 @@ fn full_disk_stops_recovery_before_it_cuts() {
 fn another_owner_fences_this_one_in_the_middle_of_an_append() {
     for (segment_len, fill_len) in [(8 << 20, 0), (8 << 20, 4096), (300, 0), (300, 300)] {
         // The first write is that of the header, the second one that of the first record: before it, there is no log.
-        for nth in 2..8 {
+        // Where the other one writes at once, it may begin the very segment that this one is beginning.
+        for (nth, act) in (2..8).flat_map(|nth| [(nth, "opens"), (nth, "writes")]) {
             let opts = options(segment_len, fill_len);
             let storage = disk();
             let (count, inner) = (AtomicUsize::new(0), storage.clone());
@@ -690,7 +691,13 @@ fn another_owner_fences_this_one_in_the_middle_of_an_append() {
             let new_owner = Arc::clone(&owner);
             let hook = move |kind| {
                 if kind == CallKind::Write && count.fetch_add(1, Ordering::SeqCst) == nth {
-                    new_owner.get_or_init(|| open(&inner, opts).unwrap().0);
+                    new_owner.get_or_init(|| {
+                        let (owner, _) = open(&inner, opts).unwrap();
+                        if act == "writes" {
+                            owner.append(batch(29, &[100]), Durability::Sync).unwrap();
+                        }
+                        owner
+                    });
                 }
             };
             let hooked = Hooked { inner: storage.clone(), hook: Arc::new(hook) };
@@ -703,8 +710,11 @@ fn another_owner_fences_this_one_in_the_middle_of_an_append() {
                 }
                 Err(error) => Some(error.kind()),
             });
-            let what = format!("{segment_len} {fill_len} {nth}");
+            let what = format!("{segment_len} {fill_len} {nth} {act}");
             assert_eq!(refused, Some(ErrorKind::Fenced), "{what}");
+            if act == "writes" {
+                acknowledged.extend(logged(Position(last(&acknowledged).0 + 1), 29, &[100]));
+            }
             assert_eq!(all(&storage), acknowledged, "{what}");
             let owner = owner.get().unwrap();
             owner.append(batch(30, &[100]), Durability::Sync).unwrap();
@@ -849,11 +859,14 @@ fn what_was_queued_is_there_after_a_flush() {
 /// A full disk: the segment is sealed, and the next one can't be begun. Closing leaves the footer where it is.
 #[test]
 fn a_session_is_closed_between_two_segments() {
-    for fill_len in [0, 4096] {
+    // A buffered append fills the file further than to where one that syncs seals it.
+    for (fill_len, durability) in
+        [(0, Durability::Sync), (4096, Durability::Sync), (4096, Durability::Buffered)]
+    {
         let storage = disk();
         let opts = options(300, fill_len);
         let writer = create(&storage, opts);
-        writer.append(batch(1, &[200]), Durability::Sync).unwrap();
+        writer.append(batch(1, &[300]), durability).unwrap();
         storage.fail(Fault::new(CallKind::Create, FaultError::ENOSPC));
         assert_eq!(kind(writer.append(batch(2, &[10]), Durability::Sync)), ErrorKind::Full);
         let sealed = content(&storage);

@@ -17,7 +17,7 @@ use sessionlog::{ErrorKind, Result};
 use sessionlog_codec::frame::{self, Frame, KIND_RECORDS};
 use sessionlog_codec::ids::{Digest, Epoch, LogId, Position};
 use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
-use sessionlog_codec::segment::SegmentHeader;
+use sessionlog_codec::segment::{self, SegmentHeader};
 use support::hooked::Hooked;
 use support::sample::append_groups;
 use support::{
@@ -171,6 +171,8 @@ fn every_position_is_the_prefix_or_inside_a_frame() {
         let segments: Vec<_> = files_of(&storage, &format!("f{wanted}")).into_iter().collect();
         let header = SegmentHeader::decode(&segments.last().unwrap().1).unwrap();
         assert_eq!((header.forked_from, segments.len()), (Some(LOG), links + 1), "{what}");
+        // Where the header of a segment is hurt, its salt tells salvage which one it is.
+        assert_eq!(header.salt, segment::salt(header.log_id, header.segment_no), "{what}");
         starts_empty += usize::from(header.first_position.0 == wanted + 1);
         copies_first += usize::from(links == 0);
         check(&to, &prefix(&log, Position(wanted)), &what);
