@@ -14,7 +14,10 @@ use sessionlog::log::{
     Cursor, Durability, DurableEnd, ForkPoint, LogReader, LogWriter, ReadItem, Recovering,
 };
 use sessionlog::storage::{CallKind, CrashMode, Fault, FaultError, SimStorage};
+use sessionlog_codec::frame::Frame;
 use sessionlog_codec::ids::{LogId, Position};
+use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
+use sessionlog_codec::segment::SegmentHeader;
 use support::{LOG, all, batch, create, dir, disk, open, options};
 
 fn log(storage: &SimStorage) -> LogReader {
@@ -184,6 +187,20 @@ fn the_newest_records_are_whole_or_an_error() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}"),
         }
     }
+    // A write that went to the wrong place: a whole frame, and not the one that belongs there.
+    let place = |bytes: &[u8], nth: usize| {
+        let salt = SegmentHeader::decode(bytes).unwrap().salt;
+        let len = |at: usize| Frame::decode(&bytes[at..], salt).unwrap().header().frame_len();
+        let at = (0..nth).fold(SEGMENT_HEADER_LEN, |at, _| at + len(at));
+        at..at + len(at)
+    };
+    let change = |bytes: &mut Vec<u8>| {
+        let (third, fourth) = (bytes[place(bytes, 3)].to_vec(), place(bytes, 4));
+        bytes.splice(fourth, third);
+    };
+    storage.corrupt(&path, change).unwrap();
+    let error = read(&storage, 1).unwrap_err();
+    assert!(error.to_string().ends_with("a frame is missing"), "{error}");
     // Only the newest of a long segment, and of a segment that was begun behind others.
     let storage = disk();
     let writer = create(&storage, options(40_000, 0));
