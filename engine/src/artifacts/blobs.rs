@@ -165,8 +165,7 @@ impl Blobs {
         let digest = Digest::of(content);
         let (shelf, path) = (self.shelf(&digest), self.path(&digest));
         self.home.create_dir(&shelf)?;
-        let is_doubtful = doubts.set().contains(&path);
-        if !is_doubtful && self.is_whole(&digest)? {
+        if self.is_trusted(&digest, &path, doubts)? {
             self.touch(&digest, now)?;
             // Whoever wrote it may not have come to this.
             self.sync_shelf(&shelf, &path, doubts)?;
@@ -206,6 +205,12 @@ impl Blobs {
             doubts.set().insert(path.to_owned());
             Error::sync(shelf, e)
         })
+    }
+
+    /// Whether the content is there, and its name is durable once its directory is synced.
+    fn is_trusted(&self, digest: &Digest, path: &Path, doubts: &Doubts) -> Result<bool> {
+        let is_doubtful = doubts.set().contains(path);
+        Ok(!is_doubtful && self.is_whole(digest)?)
     }
 
     /// Whether the content is there. A hurt file counts as none; what is not a file at all is refused.
@@ -396,7 +401,7 @@ impl Blobs {
     ) -> Result<bool> {
         let (shelf, path) = (self.shelf(digest), self.path(digest));
         self.home.create_dir(&shelf)?;
-        if self.is_whole(digest)? {
+        if self.is_trusted(digest, &path, doubts)? {
             self.touch(digest, now)?;
             self.sync_shelf(&shelf, &path, doubts)?;
             return Ok(true);
