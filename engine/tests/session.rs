@@ -8,11 +8,16 @@
     reason = "a test may panic"
 )]
 
-use sessionlog::codec::event::{Effect, FinalStatus, Outcome, Role, TurnOutcome};
-use sessionlog::codec::ids::Position;
+use std::ops::ControlFlow;
+
+use sessionlog::codec::event::{
+    Audience, CallAudit, CallFinished, CallForm, Effect, Event, FinalStatus, MessageAppended, Outcome, Part,
+    ProviderIds, ResultFlag, ResultOrigin, Role, ToolCall, TurnOutcome, Usage,
+};
+use sessionlog::codec::ids::{IdempotencyKey, MessageNo, Position, Timestamp};
 use sessionlog::projections::{EntryBody, Status, validate_pairing};
-use sessionlog::session::PreviousEnd;
-use sessionlog::{CallResult, ErrorKind, Message, NewSession, Store, StoreReader};
+use sessionlog::session::{EventItem, PreviousEnd};
+use sessionlog::{CallResult, ErrorKind, Message, NewArtifact, NewSession, Store, StoreReader};
 
 fn home() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
@@ -170,4 +175,92 @@ fn a_context_that_is_first_asked_for_in_the_middle_of_appends_misses_none() {
         session.finish(FinalStatus::Completed).unwrap();
         assert_eq!(std::fs::read_to_string(transcript).unwrap().lines().count(), 40);
     }
+}
+
+/// All that a host says of a message and of a result stands in the log as it said it: the ids of the response are what a
+/// provider's support asks for, and what an audit keeps can't be had again.
+#[test]
+fn what_a_host_says_of_a_message_stands_in_the_log() {
+    let (dir, store) = home();
+    let session = store.create(dir.path(), NewSession::default()).unwrap();
+    let usage = Usage { input: 1, cache_read: 2, cache_write: 3, output: 4, reasoning: 5 };
+    let provider = ProviderIds { response: Some("msg_1".into()), request: Some("req_1".into()) };
+    let key = IdempotencyKey([7; 16]);
+    let message = Message::assistant("said")
+        .call("c", "run", "{ }")
+        .part(Part::text("more"))
+        .audience(Audience::Model)
+        .model("m1")
+        .usage(usage)
+        .provider(provider.clone())
+        .stop_reason("tool_use")
+        .extra(r#"{"a":1}"#)
+        .key(key);
+    let asked = session.append(message.clone()).unwrap();
+    assert_eq!(
+        session.append(message).unwrap().receipt.first,
+        asked.receipt.first,
+        "the same key stores nothing"
+    );
+    let audit = CallAudit {
+        step_id: "s".into(),
+        started_at: Timestamp(1),
+        finished_at: Timestamp(2),
+        arguments_hash: "h".into(),
+        exit_error: Some("e".into()),
+    };
+    let whole = session.artifacts().put(NewArtifact::new("x", "all of it")).unwrap();
+    let running = session.start_call(asked.call(0), Effect::Mutating).unwrap();
+    let result = CallResult::cancelled("stopped").audit(audit.clone()).artifact(whole.clone());
+    running.finish(result).unwrap();
+    let (mut said, mut finished) = (Vec::new(), Vec::new());
+    session
+        .reader()
+        .events(Position(1), &mut |item| {
+            match item {
+                EventItem::Event(event) => match event.event {
+                    Event::MessageAppended(message) => said.push(message),
+                    Event::CallFinished(call) => finished.push(call),
+                    _ => {}
+                },
+                other => panic!("{other:?}"),
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    let expected = MessageAppended {
+        message_no: MessageNo(1),
+        role: Role::Assistant,
+        audience: Audience::Model,
+        phase: None,
+        name: None,
+        parts: vec![Part::text("said"), Part::text("more")],
+        tool_calls: vec![ToolCall {
+            call_id: "c".into(),
+            name: "run".into(),
+            arguments: "{ }".into(),
+            form: CallForm::Function,
+            extra: None,
+        }],
+        tool_call_id: None,
+        model: Some("m1".into()),
+        provider,
+        stop_reason: Some("tool_use".into()),
+        usage: Some(usage),
+        extra: Some(r#"{"a":1}"#.into()),
+        source: None,
+    };
+    assert_eq!(said, [expected]);
+    let call = CallFinished {
+        call: asked.call(0),
+        call_id: "c".into(),
+        outcome: Outcome::Cancelled,
+        flag: ResultFlag::Error,
+        parts: vec![Part::text("stopped")],
+        artifact: Some(whole),
+        origin: ResultOrigin::Live,
+        audit: Some(audit),
+        source: None,
+    };
+    assert_eq!(finished, [call]);
 }

@@ -93,3 +93,76 @@ impl fmt::Display for RecoveryReport {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sessionlog_codec::ids::{CallRef, Digest, MessageNo, ToolIndex};
+    use sessionlog_projections::OpenState;
+
+    use super::*;
+    use crate::log::{SegmentName, TornTail};
+
+    fn call(call_id: &str, state: OpenState) -> OpenCall {
+        OpenCall {
+            node: NodeId::ROOT,
+            call: CallRef { message_no: MessageNo(1), tool_index: ToolIndex(0) },
+            call_id: call_id.into(),
+            name: "run".into(),
+            arguments_digest: Digest([0; 32]),
+            state,
+        }
+    }
+
+    fn nothing() -> RecoveryReport {
+        RecoveryReport {
+            previous_end: PreviousEnd::Closed,
+            epoch: Epoch(3),
+            last: Position(9),
+            cut: None,
+            unknown_calls: Vec::new(),
+            not_started_calls: Vec::new(),
+            settled: Vec::new(),
+            owed: Vec::new(),
+            interrupted_turns: Vec::new(),
+            erased: 0,
+            snapshot: None,
+            rebuilt_views: Vec::new(),
+        }
+    }
+
+    /// The person who reads it after a crash is told each thing once, and nothing that is not so.
+    #[test]
+    fn a_report_says_what_was_found_and_nothing_else() {
+        let quiet =
+            "The session was closed in order.\nEverything up to position 9 is there; this is ownership 3.\n";
+        assert_eq!(nothing().to_string(), quiet);
+        let tail = TornTail { offset: 400, len: 17, later_frames: 0, error: "cut short".into() };
+        let cut = Cut { segment: SegmentName(Position(5)), tail, quarantine: "q/5.torn".into() };
+        let report = RecoveryReport {
+            previous_end: PreviousEnd::Crashed,
+            cut: Some(cut),
+            unknown_calls: vec![call("c1", OpenState::NotStarted)],
+            not_started_calls: vec![call("c2", OpenState::NotStarted)],
+            settled: vec![Step::SettleUnknown { child: NodeId(4) }],
+            interrupted_turns: vec![(NodeId(2), TurnNo(7))],
+            erased: 2,
+            rebuilt_views: vec!["transcript.jsonl".into()],
+            ..nothing()
+        };
+        let settled = Step::SettleUnknown { child: NodeId(4) };
+        assert_eq!(
+            report.to_string(),
+            format!(
+                "The session's last owner did not close it: it was killed or crashed.\n\
+                 Everything up to position 9 is there; this is ownership 3.\n\
+                 17 bytes at byte 400 of 00000000000000000005.seg were never acknowledged and are kept in q/5.torn.\n\
+                 Call c1 (run) had started: its outcome is unknown, and it was not run again.\n\
+                 Call c2 (run) had not started.\n\
+                 {settled}\n\
+                 Turn 7 of node 2 was interrupted.\n\
+                 2 records that were to be erased are erased now.\n\
+                 transcript.jsonl did not match the log and was made anew.\n"
+            )
+        );
+    }
+}
