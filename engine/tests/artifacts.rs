@@ -10,7 +10,8 @@ mod tree;
 
 use sessionlog::artifacts::{ARTIFACT_LEN_MAX, LINE_LEN_MAX, SLICE_LEN_MAX, Shown, SliceContent};
 use sessionlog::codec::event::{
-    ArtifactReceipt, CallFinished, Effect, Event, Media, MediaSource, NodeStatus, Part, Resolver, Role,
+    ArtifactReceipt, CallFinished, Effect, Event, Media, MediaSource, NodeStatus, Outcome, Part, Resolver,
+    ResultFlag, Role,
 };
 use sessionlog::codec::ids::{Digest, NodeId};
 use sessionlog::projections::ContextMessage;
@@ -173,6 +174,28 @@ fn lines_and_matches_are_found_across_the_pieces_that_are_read() {
     }
 }
 
+/// What is read goes to a model: a megabyte at once is the most, and the rest is asked for.
+#[test]
+fn a_page_of_lines_has_a_megabyte_at_most() {
+    let storage = SimStorage::new();
+    let session = new_session(&store_on(&storage, &Hand::new()));
+    let artifacts = session.artifacts();
+    let line = format!("{}\n", "x".repeat(2_000));
+    let digest = artifacts.put(NewArtifact::new("log", line.repeat(900))).unwrap().digest;
+    let (mut first, mut pages) = (1, Vec::new());
+    loop {
+        let page = artifacts.read().lines(&digest, first, 900).unwrap();
+        assert_eq!((page.lines[0].number, page.total), (first, 900));
+        pages.push(page.lines.len());
+        let Some(next) = page.next else { break };
+        first = next;
+    }
+    // The line that reaches the megabyte is the last one.
+    assert_eq!(pages, [525, 375]);
+    let found = artifacts.read().grep(&digest, "x", 900).unwrap();
+    assert_eq!((found.lines.len(), found.total), (525, 900));
+}
+
 #[test]
 fn a_json_pointer_gives_what_stands_there() {
     let storage = SimStorage::new();
@@ -189,7 +212,10 @@ fn a_json_pointer_gives_what_stands_there() {
     for missing in ["/a~1b/2", "/a~1b/01", "/a~1b/-", "/nope", "/d/x/0", "//x"] {
         assert_eq!(at(missing).unwrap_err().kind(), ErrorKind::NotFound, "{missing}");
     }
+    assert_eq!(at("/a~1b/1/no").unwrap_err().to_string(), "there is no `no` at `/a~1b/1`");
     assert_eq!(at("a").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(at(&"/0".repeat(128)).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(at(&"/0".repeat(129)).unwrap_err().kind(), ErrorKind::Invalid);
     let deep = artifacts.put(NewArtifact::new("json", "[".repeat(100_000))).unwrap().digest;
     assert_eq!(artifacts.read().pointer(&deep, "/0").unwrap_err().code(), "artifact.json");
     let large = format!("{{\"big\":\"{}\"}}", "x".repeat(2 << 20));
@@ -274,8 +300,8 @@ fn texts_that_follow_one_another_are_one_artifact_and_other_parts_keep_their_pla
         Part::text("end"),
     ];
     let result = CallResult::new(
-        sessionlog::codec::event::Outcome::Succeeded,
-        sessionlog::codec::event::ResultFlag::Normal,
+        Outcome::Succeeded,
+        ResultFlag::Normal,
         parts,
     );
     run_call(&session, result).unwrap();
@@ -406,6 +432,22 @@ fn a_full_disk_costs_as_little_of_a_result_as_it_must() {
     session.start_call(call, Effect::Mutating).unwrap().finish(CallResult::succeeded(long.clone())).unwrap();
     assert_eq!(finished(&session)[0].parts, [Part::text(long.clone())]);
     assert_eq!(finished(&session)[0].artifact, None);
+    // Of a short one nothing is left out, so nothing is said to be.
+    let (storage, session, call, used) = prepare();
+    storage.set_capacity(Some(used + 4_000));
+    let media = Media {
+        source: MediaSource::Url("u".into()),
+        media_type: None,
+        name: None,
+        detail: None,
+        extra: None,
+    };
+    let parts = vec![Part::text(long.clone()), Part::File(media.clone()), Part::text("short ".repeat(100))];
+    let result = CallResult::new(Outcome::Succeeded, ResultFlag::Normal, parts);
+    session.start_call(call, Effect::Mutating).unwrap().finish(result).unwrap();
+    let recorded = finished(&session).remove(0).parts;
+    assert!(text(&recorded[..1]).contains("4096 of 200000 bytes"));
+    assert_eq!(recorded[1..], [Part::File(media), Part::text("short ".repeat(100))]);
     // There is room for neither: its beginning is in the log, which says so, and the session goes on.
     let (storage, session, call, used) = prepare();
     storage.set_capacity(Some(used + 20_000));

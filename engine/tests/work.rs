@@ -365,6 +365,11 @@ fn orphans_that_bear_it_are_run_again() {
     let mutating = session.repeat_call(ROOT, CallRef { tool_index: ToolIndex(0), ..third() }).unwrap_err();
     assert_eq!(mutating.code(), "orphan.not_repeatable");
     let repeated = session.repeat_call(ROOT, redo[0].call).unwrap();
+    // Before it runs, the log has it: whoever takes over knows that it may have run twice.
+    assert_eq!(
+        session.ledger(|ledger| ledger.last_start(ROOT, redo[0].call)).unwrap(),
+        Some((Effect::Idempotent, 2))
+    );
     repeated.finish(CallResult::succeeded("done after all")).unwrap();
     let shown = session.context().unwrap();
     let shown = shown.iter().find(|message| message.call == Some(redo[0].call)).unwrap();
