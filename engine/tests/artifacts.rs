@@ -299,11 +299,7 @@ fn texts_that_follow_one_another_are_one_artifact_and_other_parts_keep_their_pla
         image.clone(),
         Part::text("end"),
     ];
-    let result = CallResult::new(
-        Outcome::Succeeded,
-        ResultFlag::Normal,
-        parts,
-    );
+    let result = CallResult::new(Outcome::Succeeded, ResultFlag::Normal, parts);
     run_call(&session, result).unwrap();
     let done = finished(&session).remove(0);
     assert_eq!(done.parts[1..], [image, Part::text("end")]);

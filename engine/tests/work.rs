@@ -6,16 +6,19 @@ mod support;
 
 use sessionlog::codec::event::*;
 use sessionlog::codec::ids::{CallRef, IdempotencyKey, MessageNo, NodeId, Position, ToolIndex};
-use sessionlog::projections::compaction::{Attempt, Policy, SummaryRole};
+use sessionlog::codec::registry::kind;
+use sessionlog::projections::compaction::{Attempt, Pinned, Policy, SummaryRole};
 use sessionlog::projections::delegation::DelegationLimits;
 use sessionlog::projections::recovery::{Availability, BlockReason, Step};
 use sessionlog::projections::rewind::RewindTo;
 use sessionlog::projections::validate_pairing;
 use sessionlog::session::{
-    Answer, AskedAgent, CompactionSettings, ModelTurn, NewChild, OrphanChoice, OrphanPolicy, OwedCall,
+    Answer, AskedAgent, CompactionSettings, EventItem, ModelTurn, NewChild, OrphanChoice, OrphanPolicy,
+    OwedCall,
 };
 use sessionlog::{
-    CallResult, ChildResult, Delegated, Delegation, ErrorKind, Message, Session, StoreOptions, Work,
+    CallResult, ChildResult, Compaction, Delegated, Delegation, ErrorKind, Message, Session, StoreOptions,
+    Work,
 };
 use support::tree::{Crashing, bound, offered};
 
@@ -314,7 +317,7 @@ fn resuming_again_and_again_adds_nothing_but_the_ownership() {
     let kinds = |session: &Crashing| {
         let mut kinds: Vec<&'static str> = Vec::new();
         let visit = &mut |item| {
-            if let sessionlog::session::EventItem::Event(event) = item {
+            if let EventItem::Event(event) = item {
                 kinds.push(event.event.name());
             }
             std::ops::ControlFlow::Continue(())
@@ -431,8 +434,6 @@ fn a_compaction_is_applied_whole_or_not_at_all() {
         answer(&session, 0);
         session.end_turn(TurnOutcome::Completed).unwrap();
     }
-    let (key, candidate) = ("cache-1".to_owned(), None);
-    session.set_affinity(AffinitySet { model: "fake-1".into(), key, api_mode: None, candidate }).unwrap();
     let policy = Policy { output_min: 8, ..Policy::default() };
     let settings = CompactionSettings { window: Some(1_500), policy, ..CompactionSettings::default() };
     let plan = session.plan_compaction(ROOT, &settings).unwrap();
@@ -456,10 +457,95 @@ fn a_compaction_is_applied_whole_or_not_at_all() {
     session.undo(ROOT).unwrap();
     assert_eq!(session.context().unwrap(), before.0, "a clear is undone");
 
+    let (key, candidate) = ("cache-1".to_owned(), None);
+    session.set_affinity(AffinitySet { model: "fake-1".into(), key, api_mode: None, candidate }).unwrap();
+
     let receipt = session.apply_compaction(&plan, "They talked.", attempt()).unwrap();
     assert!(session.context().unwrap().len() < before.0.len());
+    // The provider's continuation of what is gone ends in the same frame: it would bring it all back.
+    let events = |from: Position| {
+        let mut words = Vec::new();
+        let mut note = |item| {
+            if let EventItem::Event(event) = item {
+                words.push(event.event.kind().0);
+            }
+            std::ops::ControlFlow::Continue(())
+        };
+        session.reader().events(from, &mut note).unwrap();
+        words
+    };
+    assert_eq!(events(receipt.first), [kind::ContextCompacted, kind::AffinityCleared]);
     let earlier = session.reader().tree(Position(receipt.first.0 - 1)).unwrap();
     assert_eq!(earlier.context(ROOT), before.0, "every earlier context can be had");
+}
+
+/// What the host pins stays, whatever else goes; a compaction where there is no affinity says nothing of one.
+#[test]
+fn what_the_host_pins_stays() {
+    let session = Crashing::new();
+    for nth in 0..20 {
+        session.prompt(Message::user("word ".repeat(30))).unwrap();
+        let name = if nth == 2 { "ask_to_user" } else { "tool" };
+        let said = model(&session).answer(Message::assistant("On it.").call("c", name, "{}")).unwrap();
+        let running = session.start_call(said.call(0), Effect::Pure).unwrap();
+        running.finish(CallResult::succeeded("r")).unwrap();
+        answer(&session, 0);
+        session.end_turn(TurnOutcome::Completed).unwrap();
+    }
+    let policy = Policy { output_min: 8, ..Policy::default() };
+    let settings = |pinned| CompactionSettings { window: Some(2_500), policy: policy.clone(), pinned };
+    let call = |message_no| CallRef { message_no: MessageNo(message_no), tool_index: ToolIndex(0) };
+    let ways = [
+        (Pinned::default(), None),
+        (Pinned { messages: [MessageNo(4)].into(), ..Pinned::default() }, Some(4)),
+        (Pinned { tools: ["ask_to_user".to_owned()].into(), ..Pinned::default() }, Some(8)),
+        (Pinned { open: [call(11)].into(), ..Pinned::default() }, Some(11)),
+        (Pinned { children: [call(14)].into(), ..Pinned::default() }, Some(14)),
+    ];
+    for (pinned, stays) in ways {
+        let plan = session.plan_compaction(ROOT, &settings(pinned.clone())).unwrap();
+        for message in [4, 8, 11, 14] {
+            let is_kept =
+                plan.kept.iter().any(|range| (range.first..=range.last).contains(&MessageNo(message)));
+            assert_eq!(is_kept, stays == Some(message), "{pinned:?}, message {message}: {:?}", plan.kept);
+        }
+    }
+    let plan = session.plan_compaction(ROOT, &settings(Pinned::default())).unwrap();
+    let attempt = Attempt {
+        compaction_id: "c".into(),
+        role: SummaryRole::User,
+        trigger: CompactionTrigger::Auto,
+        model: None,
+        usage: None,
+    };
+    let receipt = session.apply_compaction(&plan, "They talked.", attempt).unwrap();
+    assert_eq!(receipt.first, receipt.last);
+}
+
+/// A summary in the model's own mouth, or as the result of a call that nobody made, is what providers refuse.
+#[test]
+fn a_summary_is_not_spoken_by_the_model_or_a_tool() {
+    let session = Crashing::new();
+    session.append(Message::user("one")).unwrap();
+    let compaction = |summary_role| Compaction {
+        compaction_id: "c".into(),
+        summary: "s".into(),
+        summary_role,
+        kept: Vec::new(),
+        replaced: vec![MessageRange { first: MessageNo(1), last: MessageNo(1) }],
+        tokens: (None, None),
+        trigger: CompactionTrigger::Manual,
+        model: None,
+        usage: None,
+    };
+    for role in [Role::Assistant, Role::Tool] {
+        let error = session.compact(compaction(role)).unwrap_err();
+        assert_eq!((error.kind(), error.code()), (ErrorKind::Invalid, "compaction.role"), "{role:?}");
+    }
+    for role in [Role::System, Role::Developer, Role::User] {
+        session.compact(compaction(role)).unwrap();
+        assert_eq!(session.context().unwrap()[0].role, role);
+    }
 }
 
 #[test]
