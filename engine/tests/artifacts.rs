@@ -589,3 +589,27 @@ fn a_crash_at_any_call_leaves_no_name_without_its_content() {
     }
     assert!(named_after > 20, "{named_after}");
 }
+
+/// The same content again, called another thing: the last word counts, and what is not said again is not forgotten.
+#[test]
+fn the_last_word_on_an_artifact_counts() {
+    let (storage, clock) = (SimStorage::new(), Hand::new());
+    let store = store_on(&storage, &clock);
+    let session = new_session(&store);
+    let parents =
+        ["p", "q"].map(|text| session.artifacts().put(NewArtifact::new("base", text)).unwrap().digest);
+    let put = |new: NewArtifact| session.artifacts().put(new).unwrap().digest;
+    put(NewArtifact::new("draft", "x").parent(parents[0]));
+    put(NewArtifact::new("report", "x").media_type("text/markdown").parent(parents[1]));
+    let digest = put(NewArtifact::new("final", "x"));
+    for reader in [&store.reader(), &store_on(&storage, &clock).reader()] {
+        let info = reader.artifacts(&workspace()).inspect(&digest).unwrap();
+        assert_eq!(
+            (info.kind.as_deref(), info.media_type.as_deref()),
+            (Some("final"), Some("text/markdown"))
+        );
+        let both: std::collections::BTreeSet<_> = parents.into();
+        assert_eq!(info.parents.into_iter().collect::<std::collections::BTreeSet<_>>(), both);
+        assert_eq!(info.sessions, [session.id()]);
+    }
+}

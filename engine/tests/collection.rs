@@ -7,6 +7,7 @@ mod shelf;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,12 +18,13 @@ use sessionlog::artifacts::{ArchiveRoots, GcRun, KeptFor, Tally};
 use sessionlog::codec::RawBytes;
 use sessionlog::codec::event::*;
 use sessionlog::codec::ids::*;
-use sessionlog::codec::record::Envelope;
-use sessionlog::log::{Batch, LogDir, LogOptions, LogWriter, NewRecord};
+use sessionlog::codec::record::{Envelope, Payload};
+use sessionlog::codec::registry::kind;
+use sessionlog::log::{Batch, LogDir, LogOptions, LogReader, LogWriter, NewRecord, ReadItem};
 use sessionlog::projections::artifact::stored;
 use sessionlog::storage::{
-    Access, CallKind, CrashMode, DirEntry, Fault, FaultError, Lock, LockError, Locked, Repeat, SimStorage,
-    Storage, StorageFile,
+    Access, Call, CallKind, CrashMode, DirEntry, Fault, FaultError, Lock, LockError, Locked, Repeat,
+    SimStorage, Storage, StorageFile,
 };
 use sessionlog::{
     Artifacts, CallResult, Durability, ErrorKind, GcOptions, GcReport, Message, NewArtifact, NewSession,
@@ -461,6 +463,76 @@ fn what_is_named_while_a_collection_looks_stays() {
         check_named(&store);
         drop(kept);
     }
+}
+
+/// The kinds of what the workspace's log says, and the payloads.
+fn said(storage: &SimStorage) -> Vec<(KindNo, Vec<u8>)> {
+    let dir = PathBuf::from(format!("home/workspaces/{}/workspace", workspace()));
+    let (segments, quarantine) = (dir.join("log"), dir.join("quarantine"));
+    let mut said = Vec::new();
+    LogReader::new(LogDir { storage: Arc::new(storage.clone()), segments, quarantine })
+        .read(Position(1), &mut |item| {
+            let ReadItem::Record(record) = item else { panic!("{item:?}") };
+            let Payload::Present(payload) = record.payload else { panic!("{record:?}") };
+            said.push((record.envelope.kind, payload.to_vec()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    said
+}
+
+/// What is missing was never lost unsaid, and a loss of power does not bring it back.
+#[test]
+fn what_a_collection_removes_is_said_first_and_gone_for_good() {
+    let (storage, clock) = (SimStorage::new(), Hand::new());
+    let session = new_session(&store_on(&storage, &clock));
+    run_call(&session, CallResult::succeeded("named ".repeat(50))).unwrap();
+    let gone = ["one", "three"].map(|content| put(&session.artifacts(), content).digest);
+    let half = blob_path("home", &workspace(), &gone[0]).with_file_name(format!("{}.0197.new", gone[0]));
+    storage.put_file(&half, *b"ha").unwrap();
+    storage.touch(&half, clock.read()).unwrap();
+    storage.sync_dir(half.parent().unwrap()).unwrap();
+    clock.forward(2 * HOUR);
+    storage.take_calls();
+    let report = session.artifacts().gc(&GcOptions::default()).unwrap();
+    let tally = |count, bytes| Tally { count, bytes };
+    assert_eq!((report.before, report.after, report.unfinished), (tally(4, 310), tally(1, 300), tally(1, 2)));
+    let calls = storage.take_calls();
+    let first = |kind, part: &str| {
+        let is = |call: &Call| call.kind() == kind && call.path().to_string_lossy().contains(part);
+        calls.iter().position(is).unwrap()
+    };
+    assert!(first(CallKind::Write, "/workspace/log/") < first(CallKind::Remove, "/artifacts/"));
+    let mut said = said(&storage);
+    assert_eq!(said.pop().unwrap().0, kind::GcRan);
+    let (what, payload) = said.pop().unwrap();
+    assert_eq!(what, kind::ArtifactDropped);
+    let names = |digest: &Digest| payload.windows(32).any(|window| window == digest.0);
+    assert!(gone.iter().all(names));
+    assert_eq!(files(&storage).len(), 1);
+    assert_eq!(files(&storage.power_cut(CrashMode::LoseAll)), files(&storage));
+}
+
+/// Somebody comes back to what was half written, and to all that was to go: then nothing goes, and nothing is said to have.
+#[test]
+fn what_is_touched_while_a_collection_looks_stays() {
+    let (storage, clock) = (SimStorage::new(), Hand::new());
+    let session = new_session(&store_on(&storage, &clock));
+    let old = put(&session.artifacts(), "old");
+    let path = blob_path("home", &workspace(), &old.digest);
+    let half = path.with_file_name(format!("{}.0197.new", old.digest));
+    storage.put_file(&half, *b"ha").unwrap();
+    storage.touch(&half, clock.read()).unwrap();
+    clock.forward(2 * HOUR);
+    let before = said(&storage).len();
+    let (touched, now) = (storage.clone(), clock.read());
+    let happens = move || [&path, &half].into_iter().for_each(|path| touched.touch(path, now).unwrap());
+    let store = interrupted(&storage, &clock, ("archive", 1), happens);
+    let report = store.artifacts(&workspace()).gc(&GcOptions::default()).unwrap();
+    assert_eq!((report.dropped, report.unfinished), (vec![], Tally::default()));
+    assert_eq!(files(&storage).len(), 2);
+    let kinds: Vec<KindNo> = said(&storage).into_iter().skip(before).map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, [kind::GcRan]);
 }
 
 /// A collection begins between a result's content and the record that names it: it waits for that.
