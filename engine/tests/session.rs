@@ -9,15 +9,21 @@
 )]
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use sessionlog::codec::event::{
-    Audience, CallAudit, CallFinished, CallForm, Effect, Event, FinalStatus, MessageAppended, Outcome, Part,
-    ProviderIds, ResultFlag, ResultOrigin, Role, ToolCall, TurnOutcome, Usage,
+    Audience, CallAudit, CallFinished, CallForm, Effect, Event, FinalStatus, MessageAppended, NewEvent,
+    Outcome, Part, ProviderIds, ResultFlag, ResultOrigin, Role, ToolCall, TurnOutcome, Usage,
 };
-use sessionlog::codec::ids::{IdempotencyKey, MessageNo, Position, Timestamp};
+use sessionlog::codec::ids::{IdempotencyKey, MessageNo, NodeId, Position, Timestamp};
+use sessionlog::log::{Durability, Reached};
 use sessionlog::projections::{EntryBody, Status, validate_pairing};
 use sessionlog::session::{EventItem, PreviousEnd};
-use sessionlog::{CallResult, ErrorKind, Message, NewArtifact, NewSession, Store, StoreReader};
+use sessionlog::storage::{CallKind, CrashMode, SimStorage};
+use sessionlog::{
+    CallResult, Clock, ErrorKind, Message, NewArtifact, NewSession, Store, StoreOptions, StoreReader,
+    SystemClock,
+};
 
 fn home() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
@@ -75,7 +81,7 @@ fn record_crash_resume_read() {
     assert!(report.unknown_calls.is_empty());
     session.finish(FinalStatus::Completed).unwrap();
     assert_eq!(reader.log().verify().unwrap().last, Position(last.0 + 3));
-    let unknown = reader.tree(Position(u64::MAX)).unwrap().transcript(sessionlog::codec::ids::NodeId::ROOT);
+    let unknown = reader.tree(Position(u64::MAX)).unwrap().transcript(NodeId::ROOT);
     let unknown = unknown.iter().filter(
         |entry| matches!(&entry.body, EntryBody::Result(result, _) if result.outcome == Outcome::Unknown),
     );
@@ -263,4 +269,34 @@ fn what_a_host_says_of_a_message_stands_in_the_log() {
         source: None,
     };
     assert_eq!(finished, [call]);
+}
+
+/// The key of an append whose answer got lost: what the host is told the second time is as durable as it is told.
+#[test]
+fn an_append_that_is_repeated_is_as_durable_as_it_says() {
+    for durability in [Durability::Sync, Durability::Turn, Durability::Buffered] {
+        let storage = SimStorage::new();
+        let options = StoreOptions { durability, ..StoreOptions::default() };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let open = |storage: &SimStorage| {
+            Store::open_on(Arc::new(storage.clone()), Arc::clone(&clock), "home", options.clone()).unwrap()
+        };
+        let session = open(&storage).create("/w", NewSession::default()).unwrap();
+        let key = IdempotencyKey([1; 16]);
+        let once = MessageAppended::text(MessageNo(1), Role::User, "once");
+        let once = NewEvent { key: Some(key), ..NewEvent::now(NodeId::ROOT, once) };
+        let first = session.append_batch(vec![once], Durability::Buffered).unwrap();
+        storage.take_calls();
+        let again = session.append(Message::user("once").key(key)).unwrap();
+        assert_eq!((again.position, again.message_no), (first.first, MessageNo(1)));
+        let synced = storage.take_calls().iter().any(|call| call.kind() == CallKind::SyncData);
+        let is_sync = durability == Durability::Sync;
+        assert_eq!((synced, again.receipt.reached == Reached::Durable), (is_sync, is_sync), "{durability:?}");
+        let after = storage.power_cut(CrashMode::LoseAll);
+        let (id, last) = (session.id(), session.last());
+        std::mem::forget(session);
+        let (session, report) = open(&after).resume(id).unwrap();
+        assert_eq!(report.last == last, is_sync, "{durability:?}");
+        session.close().unwrap();
+    }
 }
