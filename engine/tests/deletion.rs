@@ -4,11 +4,13 @@
 
 mod support;
 
+use std::path::PathBuf;
+
 use sessionlog::codec::event::{ArchiveFate, TurnOutcome};
 use sessionlog::codec::ids::SessionId;
 use sessionlog::log::Severity;
-use sessionlog::projections::memory::MemoryQuery;
-use sessionlog::storage::{CrashMode, Fault, FaultError, Repeat, SimStorage};
+use sessionlog::projections::memory::{MemoryQuery, QueryVector};
+use sessionlog::storage::{CrashMode, Fault, FaultError, Repeat, SimStorage, Storage};
 use sessionlog::{ErrorKind, ForkOptions, ForkPoint, Message, NewSession, Session, Store};
 use support::tree::open;
 
@@ -278,4 +280,76 @@ fn what_is_no_note_is_named() {
     assert_eq!((refused.kind(), refused.code()), (ErrorKind::Invalid, "deletion.foreign"));
     assert!(refused.to_string().contains(&format!("{id}.json")), "{refused}");
     check_whole(&store, id);
+}
+
+/// What is kept elsewhere in the home of a session: vectors of its records, its place among the roots, what a crash tore of the
+/// logs that say so, forks and archives that were never finished, and files that somebody put between ours.
+#[test]
+fn what_is_elsewhere_in_the_home_is_forgotten_too() {
+    let storage = SimStorage::new();
+    let ids @ [gone, stays] = two(&storage);
+    let store = open(&storage);
+    let place = store.reader().session(gone).unwrap().place().clone();
+    let workspace = format!("home/workspaces/{}", place.workspace);
+    let memory = store.memory(&place.workspace);
+    for id in ids {
+        let found = memory.search(&MemoryQuery { limit: 100, ..MemoryQuery::default() }).unwrap();
+        let record = found.hits.iter().find(|hit| hit.id.session == id).unwrap();
+        memory.attach_vector(record.id, "m", &[1.0, 0.0]).unwrap();
+        store.unregister(id, if id == gone { SECRET } else { "kept" }).unwrap();
+    }
+    assert!(!files_with(&storage, &gone.to_string()).is_empty());
+    let put = |path: &str, text: String| {
+        let path = PathBuf::from(path);
+        for dir in path.parent().unwrap().ancestors().collect::<Vec<_>>().into_iter().rev().skip(1) {
+            storage.create_dir(dir).unwrap();
+        }
+        storage.put_file(&path, text).unwrap();
+    };
+    let (torn, raw) = (format!("{workspace}/workspace/quarantine"), "home/user/quarantine/raw.torn");
+    put(&format!("{torn}/ours.torn"), format!("{gone} {SECRET}"));
+    put(&format!("{torn}/other.torn"), format!("{stays}"));
+    put(raw, String::new());
+    storage.put_file(raw, [b"..".as_slice(), &gone.0, SECRET.as_bytes()].concat()).unwrap();
+    put(&format!("{workspace}/sessions/{stays}/log.forking/1.seg"), SECRET.to_owned());
+    put(&format!("{workspace}/archive/{gone}.new/log/1.seg"), SECRET.to_owned());
+    let between = ["", "sessions/", "archive/", "artifacts/", "index/", "workspace/"];
+    for dir in between {
+        put(&format!("{workspace}/{dir}copy of it.md"), format!("{gone} {SECRET}"));
+        put(&format!("{workspace}/{dir}mine.md"), "mine".to_owned());
+    }
+    for dir in ["", "user/", "index/"] {
+        put(&format!("home/{dir}copy of it.md"), format!("{gone} {SECRET}"));
+    }
+    let plan = store.reader().plan_forgetting(gone).unwrap();
+    assert_eq!(plan.exports.len(), 9, "{:#?}", plan.exports);
+    assert!(plan.exports.is_sorted());
+    store.forget(gone).unwrap();
+    for storage in [storage.clone(), storage.power_cut(CrashMode::LoseAll)] {
+        assert_eq!(files_with(&storage, SECRET), [""; 0]);
+        let raw = |path: &String| {
+            let bytes = storage.read_file(path).unwrap();
+            bytes.windows(16).any(|window| window == gone.0)
+        };
+        let names: Vec<_> =
+            storage.files().iter().map(|path| path.display().to_string()).filter(raw).collect();
+        assert!(
+            names.iter().all(|path| path.contains("/workspace/log/")),
+            "it says that it is deleted: {names:?}"
+        );
+        assert_eq!(files_with(&storage, &gone.to_string()), [""; 0]);
+        let store = open(&storage);
+        let vectors = |session| {
+            let vector = QueryVector { model: "m".to_owned(), components: vec![1.0, 0.0], weight: 1.0 };
+            let near = MemoryQuery { vector: Some(vector), limit: 100, ..MemoryQuery::default() };
+            let found = store.memory(&place.workspace).search(&near).unwrap();
+            found.hits.iter().filter(|hit| hit.id.session == session).count()
+        };
+        assert_eq!((vectors(gone), vectors(stays)), (0, 1));
+        check_whole(&store, stays);
+    }
+    for dir in between {
+        assert_eq!(storage.read_file(format!("{workspace}/{dir}mine.md")).unwrap(), b"mine");
+    }
+    assert!(storage.read_file(format!("{torn}/other.torn")).is_some());
 }
