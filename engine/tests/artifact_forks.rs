@@ -1,4 +1,4 @@
-//! Artifacts of a session that is forked into another workspace: they are there, durable, before anything there names them,
+//! Artifacts of a session that is forked into another workspace, or saved into another home: they are there, durable, before anything there names them,
 //! however they come: by a second name, as a copy, or as what the other workspace had already.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may panic")]
@@ -7,6 +7,7 @@
 mod shelf;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sessionlog::codec::ids::Digest;
@@ -169,5 +170,35 @@ fn what_an_artifact_was_derived_from_may_be_missing() {
         let there = fork.artifacts();
         assert_eq!(there.read().inspect(&derived.digest).unwrap().parents, [parent.digest]);
         assert_eq!(there.read().inspect(&parent.digest).unwrap_err().code(), "artifact.missing");
+    }
+}
+
+/// A copy of a hurt session has what the session names, as far as it is whole; nothing else goes along, and nothing of the old
+/// home is changed.
+#[test]
+fn what_a_saved_copy_names_is_there() {
+    let (storage, clock, store, session) = prepared(Way::Linked);
+    session.artifacts().put(NewArtifact::new("put", "put and not named")).unwrap();
+    let hurt = "h".repeat(LEN);
+    run_call(&session, CallResult::succeeded(hurt.clone())).unwrap();
+    let other = new_session(&store);
+    other.artifacts().put(NewArtifact::new("other", "another session's")).unwrap();
+    other.close().unwrap();
+    let id = session.id();
+    session.close().unwrap();
+    storage.corrupt(at_home(&hurt), |bytes| bytes[7] ^= 1).unwrap();
+    let before: Vec<_> = storage.files().into_iter().map(|path| (storage.read_file(&path), path)).collect();
+    let salvage = store.reader().session(id).unwrap().plan_salvage(&mut |_| {}).unwrap();
+    salvage.carry_out("saved".as_ref(), &mut |_| {}).unwrap();
+    assert!(before.iter().all(|(bytes, path)| storage.read_file(path) == *bytes));
+    for storage in [storage.clone(), storage.power_cut(CrashMode::LoseAll)] {
+        let saved =
+            Store::open_on(Arc::new(storage), Arc::new(clock.clone()), "saved", shelf::options()).unwrap();
+        let there = saved.reader().artifacts(&shelf::workspace());
+        let listed: Vec<Digest> = there.list().unwrap().into_iter().map(|entry| entry.digest).collect();
+        assert_eq!(listed, [Digest::of(long().as_bytes())]);
+        assert_eq!(there.inspect(&Digest::of(long().as_bytes())).unwrap().len, 1_000);
+        let (session, _) = saved.resume(id).unwrap();
+        assert_eq!(named(&session.reader()).len(), 2);
     }
 }

@@ -613,3 +613,79 @@ fn the_last_word_on_an_artifact_counts() {
         assert_eq!(info.sessions, [session.id()]);
     }
 }
+
+/// What was collected is forgotten with what was said of it: the same content later is something new.
+#[test]
+fn what_was_said_of_a_collected_artifact_is_forgotten() {
+    let (storage, clock) = (SimStorage::new(), Hand::new());
+    let store = store_on(&storage, &clock);
+    let session = new_session(&store);
+    let parent = session.artifacts().put(NewArtifact::new("base", "p")).unwrap();
+    session.artifacts().put(NewArtifact::new("old", "x").media_type("a/b").parent(parent.digest)).unwrap();
+    let none = sessionlog::GcOptions { grace: std::time::Duration::ZERO, ..Default::default() };
+    assert_eq!(session.artifacts().gc(&none).unwrap().dropped.len(), 2);
+    let again = session.artifacts().put(NewArtifact::new("new", "x")).unwrap();
+    for reader in [&store.reader(), &store_on(&storage, &clock).reader()] {
+        let info = reader.artifacts(&workspace()).inspect(&again.digest).unwrap();
+        assert_eq!((info.kind.as_deref(), info.media_type, info.parents), (Some("new"), None, vec![]));
+    }
+}
+
+/// The longest text of a result goes first, as long as what is left is too long; short ones stay where the model reads them.
+#[test]
+fn the_longest_text_of_a_result_is_stored_apart() {
+    let (storage, clock) = (SimStorage::new(), Hand::new());
+    let session = new_session(&store_on(&storage, &clock));
+    let source = MediaSource::Url("u".into());
+    let media = Part::File(Media { source, media_type: None, name: None, detail: None, extra: None });
+    let (short, long) = ("s".repeat(30), ["a".repeat(40), "b".repeat(39)]);
+    let [first, second] = long.clone().map(Part::text);
+    let parts = vec![Part::text(short.clone()), media.clone(), first, second];
+    let result = CallResult::new(Outcome::Succeeded, ResultFlag::Normal, parts);
+    run_call(&session, result).unwrap();
+    let finished = finished(&session).remove(0);
+    let receipt = finished.artifact.unwrap();
+    // Texts that follow one another are one, a line each.
+    assert_eq!(receipt.digest, Digest::of(long.join("\n").as_bytes()));
+    assert_eq!(finished.parts[..2], [Part::text(short), media]);
+    assert_eq!(finished.parts.len(), 3);
+}
+
+/// Forgetting a session takes what it alone named, whether a record says it or it only put it; what another one has stays.
+#[test]
+fn a_forgotten_session_takes_its_artifacts_along() {
+    let (storage, clock) = (SimStorage::new(), Hand::new());
+    let store = store_on(&storage, &clock);
+    let [gone, stays] = [new_session(&store), new_session(&store)];
+    let put = |session: &Session, content: &str| {
+        session.artifacts().put(NewArtifact::new("x", content)).unwrap().digest
+    };
+    let captured = |session: &Session, content: &str| {
+        run_call(session, CallResult::succeeded(content.repeat(100))).unwrap();
+        Digest::of(content.repeat(100).as_bytes())
+    };
+    // Nobody names it, and its time of grace is over: that is for a collection to see to.
+    let old = put(&stays, "old");
+    clock.forward(2 * shelf::HOUR);
+    let mut alone = vec![put(&gone, "put"), captured(&gone, "c")];
+    alone.sort();
+    let shared = [put(&gone, "shared"), captured(&gone, "s")];
+    put(&stays, "shared");
+    captured(&stays, "s");
+    let others = [put(&stays, "other"), captured(&stays, "o")];
+    let id = gone.id();
+    gone.close().unwrap();
+    let mut plan = store.reader().plan_forgetting(id).unwrap().artifacts;
+    plan.sort();
+    let mut expected = [&alone[..], &shared[..]].concat();
+    expected.sort();
+    assert_eq!(plan, expected);
+    store.forget(id).unwrap();
+    for storage in [storage.clone(), storage.power_cut(CrashMode::LoseAll)] {
+        let there = shelf::there(&storage);
+        assert!(alone.iter().all(|digest| !there.contains(digest)));
+        // A record of the other session names them, or it put them a moment ago.
+        assert!(shared.iter().chain(&others).chain([&old]).all(|digest| there.contains(digest)));
+        check_named(&store_on(&storage, &clock));
+    }
+}
