@@ -49,6 +49,7 @@ fn files_with(storage: &SimStorage, text: &str) -> Vec<String> {
 
 #[track_caller]
 fn check_whole(store: &Store, id: SessionId) {
+    assert!(!store.reader().was_deleted(b"/w", id).unwrap(), "it is there, and is said to be deleted");
     let verified = store.reader().session(id).unwrap().verify().unwrap();
     let wrong: Vec<_> = verified.all().filter(|finding| finding.severity > Severity::Note).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
@@ -58,6 +59,7 @@ fn check_whole(store: &Store, id: SessionId) {
 
 #[track_caller]
 fn check_gone(store: &Store, id: SessionId) {
+    assert!(store.reader().was_deleted(b"/w", id).unwrap());
     assert!(store.reader().list().unwrap().iter().all(|row| row.root != id));
     assert_eq!(store.resume(id).unwrap_err().kind(), ErrorKind::NotFound);
     let again = NewSession { id: Some(id), ..NewSession::new("again") };
@@ -169,6 +171,10 @@ fn a_loss_of_power_at_any_call_leaves_all_or_nothing() {
                 if store.reader().session(id).is_ok() {
                     assert!(!acknowledged, "call {nth}: it came back");
                     check_whole(&store, id);
+                    let archive = format!("/archive/{id}");
+                    let kept =
+                        storage.files().into_iter().find(|path| path.to_string_lossy().contains(&archive));
+                    assert_eq!(kept, None, "call {nth}: nothing is kept of what is there");
                     undone += 1;
                 } else {
                     check_gone(&store, id);
@@ -182,6 +188,45 @@ fn a_loss_of_power_at_any_call_leaves_all_or_nothing() {
         }
         assert!(undone > 10 && done > 10, "{undone} {done}");
     }
+}
+
+/// The same of what is kept of a deleted session, once that is to be forgotten too.
+#[test]
+fn a_loss_of_power_at_any_call_leaves_all_of_an_archive_or_nothing() {
+    let whole = SimStorage::new();
+    let [id, stays] = two(&whole);
+    open(&whole).delete(id).unwrap();
+    let hits = |store: &Store| {
+        let workspace = store.reader().session(stays).unwrap().place().workspace.clone();
+        store.reader().memory(&workspace).search(&MemoryQuery::of_text(SECRET)).unwrap().total
+    };
+    let before = hits(&open(&whole));
+    assert!(before > 0);
+    let (mut undone, mut done) = (0, 0);
+    for nth in 0..=remove_calls(&whole, id, ArchiveFate::Erased) {
+        for mode in [CrashMode::LoseAll, CrashMode::Seeded(nth)] {
+            let storage = whole.power_cut(CrashMode::KeepAll);
+            let store = open(&storage);
+            storage.fail(Fault::any(FaultError::EIO).after(nth).repeat(Repeat::Always));
+            let acknowledged = store.forget(id).is_ok();
+            drop(store);
+            let storage = storage.power_cut(mode);
+            let store = open(&storage);
+            check_gone(&store, id);
+            check_whole(&store, stays);
+            let path = |path: &PathBuf| path.to_string_lossy().contains(&format!("deletions/{id}"));
+            assert!(!storage.files().iter().any(path), "call {nth}");
+            if hits(&store) == 0 {
+                assert_eq!(files_with(&storage, SECRET), [""; 0], "call {nth}");
+                done += 1;
+            } else {
+                assert!(!acknowledged, "call {nth}: it came back");
+                assert_eq!(hits(&store), before, "call {nth}");
+                undone += 1;
+            }
+        }
+    }
+    assert!(undone > 10 && done > 10, "{undone} {done}");
 }
 
 /// How many calls a removal makes.
