@@ -336,3 +336,6 @@ fn too_long(first: Position, last: Position) -> Error {
     );
     Error::new(ErrorKind::Corrupt, "salvage.too_long", message)
 }
+
+#[cfg(test)]
+mod tests;
