@@ -379,4 +379,116 @@ mod tests {
         assert!(found.frames.iter().all(|frame| frame.len == len), "{found:?}");
         assert_eq!(found.repeated, [(2 * len, forged.len())]);
     }
+
+    fn frame_of(position: u64, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let envelope = Envelope::new(NodeId::ROOT, KindNo(20), SchemaVersion(1), Timestamp(0));
+        let fields = FrameFields::records(Position(position), Epoch(1), Position(0));
+        frame::encode(&mut bytes, 7, &Digest([9; 32]), fields, &[(envelope, payload.to_vec())]).unwrap();
+        bytes
+    }
+
+    /// What is whole in one place is not lost in another; what is whole nowhere is known by its header.
+    #[test]
+    fn a_frame_is_hurt_only_if_it_is_whole_nowhere() {
+        let whole = frames(7, 6);
+        let len = whole.len() / 6;
+        let part = |n: usize| whole[(n - 1) * len..n * len].to_vec();
+        let hurt = |n: usize| {
+            let mut part = part(n);
+            part[FRAME_HEADER_LEN + 2] ^= 1;
+            part
+        };
+        for whole in [[2, 3, 4], [4, 5, 6]] {
+            let bytes = [hurt(3), part(whole[0]), part(whole[1]), part(whole[2]), hurt(4)].concat();
+            let found = find(&bytes, 0, 7);
+            let positions: Vec<u64> = found.frames.iter().map(|frame| frame.first.0).collect();
+            assert_eq!(positions, whole.map(|n| n as u64));
+            let expected: &[HurtFrame] = match whole[0] {
+                2 => &[],
+                _ => &[HurtFrame {
+                    offset: 0,
+                    len,
+                    first: Position(3),
+                    next: Position(4),
+                    synced: Position(2),
+                }],
+            };
+            assert_eq!(found.hurt, expected);
+        }
+    }
+
+    /// A frame inside of a hurt one is what its payload quotes, if it claims the same positions; one right behind it is not.
+    #[test]
+    fn what_a_hurt_frame_quotes_is_no_frame() {
+        for (claimed, quoted) in [(4, false), (5, true), (6, false)] {
+            let inner = frame_of(claimed, b"quoted");
+            let mut outer = frame_of(5, &inner);
+            let at = outer.windows(inner.len()).position(|window| window == inner).unwrap();
+            outer[FRAME_HEADER_LEN + 2] ^= 1;
+            let found = find(&outer, 0, 7);
+            assert_eq!(found.frames.len(), usize::from(!quoted), "at {claimed}");
+            assert_eq!(found.repeated, if quoted { vec![(at, inner.len())] } else { vec![] }, "at {claimed}");
+            // The same frame behind it.
+            let behind = [outer.clone(), frame_of(5, b"behind")].concat();
+            let found = find(&behind, 0, 7);
+            assert!(found.frames.iter().any(|frame| frame.offset == outer.len() && frame.first.0 == 5));
+            assert_eq!(found.hurt, []);
+        }
+    }
+
+    /// Frames that claim each other's positions: the run that is longest and fits with the others wins, wherever it stands.
+    #[test]
+    fn of_runs_that_overlap_the_longest_is_taken() {
+        let whole = frames(7, 8);
+        let len = whole.len() / 8;
+        let part =
+            |range: std::ops::Range<usize>| whole[(range.start - 1) * len..(range.end - 1) * len].to_vec();
+        let mut chain = Digest([5; 32]);
+        let mut forged = Vec::new();
+        for position in 4..=5 {
+            let envelope = Envelope::new(NodeId::ROOT, KindNo(20), SchemaVersion(1), Timestamp(0));
+            let fields = FrameFields::records(Position(position), Epoch(1), Position(0));
+            chain = frame::encode(&mut forged, 7, &chain, fields, &[(envelope, vec![3; 200])]).unwrap();
+        }
+        for bytes in [
+            [forged.clone(), part(1..9)].concat(),
+            [part(1..9), forged.clone()].concat(),
+            [part(5..9), forged.clone(), part(1..5)].concat(),
+        ] {
+            let found = find(&bytes, 0, 7);
+            let taken: Vec<(u64, usize)> =
+                found.frames.iter().map(|frame| (frame.first.0, frame.len)).collect();
+            assert_eq!(taken, (1..=8).map(|position| (position, len)).collect::<Vec<_>>());
+            assert_eq!(found.repeated.len(), 2);
+        }
+        // The longer ones of what is left win, though they don't follow from the rest.
+        let bytes = [part(1..4), part(5..6), forged.clone(), part(6..9)].concat();
+        let found = find(&bytes, 0, 7);
+        let positions: Vec<u64> = found.frames.iter().map(|frame| frame.first.0).collect();
+        assert_eq!(positions.iter().filter(|position| **position > 5).count(), 3, "{positions:?}");
+        assert!(positions.is_sorted());
+    }
+
+    #[test]
+    fn the_salt_is_that_of_the_most_frames_or_a_known_one() {
+        let bytes = [frames(8, 1), frames(7, 3), frames(9, 2)].concat();
+        assert_eq!(implied_salt(&bytes, &|_| false), Some(7));
+        assert_eq!(implied_salt(&bytes, &|salt| salt == 9 || salt == 8), Some(9));
+        let mut hurt = frames(7, 1);
+        hurt[FRAME_HEADER_LEN + 2] ^= 1;
+        assert_eq!(implied_salt(&hurt, &|_| true), None, "of a hurt frame, the salt may be any");
+    }
+
+    #[test]
+    fn what_stands_in_a_hole_is_described() {
+        assert_eq!(describe(&[0; 300], 7), "there are only zero bytes");
+        assert_eq!(describe(&frames(7, 1), 7), "a whole frame that has no place here");
+        let mut hurt = frames(7, 1);
+        hurt[FRAME_HEADER_LEN + 2] ^= 1;
+        assert_eq!(describe(&hurt, 7), Frame::decode(&hurt, 7).unwrap_err().to_string());
+        let most = u64::from(FRAME_RECORDS_MAX);
+        let within = |first| within_segment(Position(10), Position(first));
+        assert_eq!([9, 10, 10 + most, 11 + most].map(within), [false, true, true, false]);
+    }
 }
