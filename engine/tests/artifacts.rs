@@ -667,7 +667,7 @@ fn a_forgotten_session_takes_its_artifacts_along() {
     // Nobody names it, and its time of grace is over: that is for a collection to see to.
     let old = put(&stays, "old");
     clock.forward(2 * shelf::HOUR);
-    let mut alone = vec![put(&gone, "put"), captured(&gone, "c")];
+    let mut alone = [put(&gone, "put"), captured(&gone, "c")];
     alone.sort();
     let shared = [put(&gone, "shared"), captured(&gone, "s")];
     put(&stays, "shared");

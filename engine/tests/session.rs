@@ -183,6 +183,26 @@ fn a_context_that_is_first_asked_for_in_the_middle_of_appends_misses_none() {
     }
 }
 
+/// The messages and the results of calls that a session's log has.
+fn messages_and_results(session: &sessionlog::Session) -> (Vec<MessageAppended>, Vec<CallFinished>) {
+    let (mut said, mut finished) = (Vec::new(), Vec::new());
+    session
+        .reader()
+        .events(Position(1), &mut |item| {
+            match item {
+                EventItem::Event(event) => match event.event {
+                    Event::MessageAppended(message) => said.push(message),
+                    Event::CallFinished(call) => finished.push(call),
+                    _ => {}
+                },
+                other => panic!("{other:?}"),
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    (said, finished)
+}
+
 /// All that a host says of a message and of a result stands in the log as it said it: the ids of the response are what a
 /// provider's support asks for, and what an audit keeps can't be had again.
 #[test]
@@ -219,21 +239,7 @@ fn what_a_host_says_of_a_message_stands_in_the_log() {
     let running = session.start_call(asked.call(0), Effect::Mutating).unwrap();
     let result = CallResult::cancelled("stopped").audit(audit.clone()).artifact(whole.clone());
     running.finish(result).unwrap();
-    let (mut said, mut finished) = (Vec::new(), Vec::new());
-    session
-        .reader()
-        .events(Position(1), &mut |item| {
-            match item {
-                EventItem::Event(event) => match event.event {
-                    Event::MessageAppended(message) => said.push(message),
-                    Event::CallFinished(call) => finished.push(call),
-                    _ => {}
-                },
-                other => panic!("{other:?}"),
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    let (said, finished) = messages_and_results(&session);
     let expected = MessageAppended {
         message_no: MessageNo(1),
         role: Role::Assistant,
@@ -279,7 +285,7 @@ fn an_append_that_is_repeated_is_as_durable_as_it_says() {
         let options = StoreOptions { durability, ..StoreOptions::default() };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let open = |storage: &SimStorage| {
-            Store::open_on(Arc::new(storage.clone()), Arc::clone(&clock), "home", options.clone()).unwrap()
+            Store::open_on(Arc::new(storage.clone()), Arc::clone(&clock), "home", options).unwrap()
         };
         let session = open(&storage).create("/w", NewSession::default()).unwrap();
         let key = IdempotencyKey([1; 16]);

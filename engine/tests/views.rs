@@ -30,7 +30,7 @@ fn from_the_log(storage: &SimStorage, session: &Session, options: &StoreOptions)
             copy.remove_file(&path(session, name)).unwrap();
         }
     }
-    let (anew, _) = tree::open_with(&copy, options.clone()).resume(session.id()).unwrap();
+    let (anew, _) = tree::open_with(&copy, *options).resume(session.id()).unwrap();
     copy.read_file(path(&anew, "transcript.jsonl")).unwrap()
 }
 
@@ -57,7 +57,7 @@ fn written(storage: &SimStorage, session: &Session) -> (u64, bool) {
 }
 
 fn begun(storage: &SimStorage, options: &StoreOptions) -> (Store, Session) {
-    let store = tree::open_with(storage, options.clone());
+    let store = tree::open_with(storage, *options);
     let session = store.create("/w", NewSession::new("views")).unwrap();
     turn(&session, "the first");
     storage.take_calls();
@@ -158,7 +158,7 @@ fn a_view_in_another_dialect_is_made_anew_without_a_complaint() {
     let seed = transcript(&storage, &session);
     session.close().unwrap();
     let options = StoreOptions { dialect: Dialect::Recursive08, ..options };
-    let store = tree::open_with(&storage, options.clone());
+    let store = tree::open_with(&storage, options);
     let (session, report) = store.resume(id).unwrap();
     assert_eq!(report.rebuilt_views, [] as [String; 0]);
     let other = transcript(&storage, &session);
@@ -212,7 +212,7 @@ fn what_was_lost_is_in_no_view() {
         let (_store, session) = begun(&storage, &options);
         let id = session.id();
         session.close().unwrap();
-        let (session, _) = tree::open_with(&storage, options.clone()).resume(id).unwrap();
+        let (session, _) = tree::open_with(&storage, options).resume(id).unwrap();
         session.append(Message::user("lost")).unwrap();
         session.refresh_views().unwrap();
         let (file, meta) = (path(&session, "transcript.jsonl"), path(&session, ".meta.json"));
@@ -221,15 +221,15 @@ fn what_was_lost_is_in_no_view() {
         // The views happen to reach the disk, and the record does not.
         let after = storage.power_cut(CrashMode::LoseAll);
         std::mem::forget(session);
-        let quiet = StoreOptions { views: ViewPolicy::Off, ..options.clone() };
+        let quiet = StoreOptions { views: ViewPolicy::Off, ..options };
         for nth in 0..owners {
-            let (session, _) = tree::open_with(&after, quiet.clone()).resume(id).unwrap();
+            let (session, _) = tree::open_with(&after, quiet).resume(id).unwrap();
             session.append(Message::user(format!("said {nth}"))).unwrap();
             session.close().unwrap();
         }
         after.put_file(&file, shown[0].clone()).unwrap();
         after.put_file(&meta, shown[1].clone()).unwrap();
-        let (session, _) = tree::open_with(&after, options.clone()).resume(id).unwrap();
+        let (session, _) = tree::open_with(&after, options).resume(id).unwrap();
         let now = transcript(&after, &session);
         assert!(!String::from_utf8_lossy(&now).contains("lost"), "{owners} owners");
         assert_eq!(now, from_the_log(&after, &session, &options), "{owners} owners");
@@ -272,7 +272,7 @@ fn what_was_erased_is_in_no_view() {
         let shown = files.clone().map(|file| storage.read_file(file).unwrap());
         assert!(String::from_utf8_lossy(&shown[0]).contains("secret"));
         session.close().unwrap();
-        let redacting = StoreOptions { views: policy, ..options.clone() };
+        let redacting = StoreOptions { views: policy, ..options };
         let (session, _) = tree::open_with(&storage, redacting).resume(id).unwrap();
         session.redact(&BTreeSet::from([secret]), "asked for").unwrap();
         for file in &files {
@@ -283,14 +283,14 @@ fn what_was_erased_is_in_no_view() {
         session.close().unwrap();
         // Somebody puts the old ones back.
         files.iter().zip(shown).for_each(|(file, bytes)| storage.put_file(file, bytes).unwrap());
-        let (session, _) = tree::open_with(&storage, options.clone()).resume(id).unwrap();
+        let (session, _) = tree::open_with(&storage, options).resume(id).unwrap();
         let now = transcript(&storage, &session);
         assert!(!String::from_utf8_lossy(&now).contains("secret"), "{policy:?}");
         assert_eq!(now, from_the_log(&storage, &session, &options), "{policy:?}");
         // And then it is gone on with.
         let (next, _) = {
             session.close().unwrap();
-            tree::open_with(&storage, options.clone()).resume(id).unwrap()
+            tree::open_with(&storage, options).resume(id).unwrap()
         };
         storage.take_calls();
         turn(&next, "the next");

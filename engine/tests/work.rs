@@ -493,7 +493,7 @@ fn what_the_host_pins_stays() {
         session.end_turn(TurnOutcome::Completed).unwrap();
     }
     let policy = Policy { output_min: 8, ..Policy::default() };
-    let settings = |pinned| CompactionSettings { window: Some(2_500), policy: policy.clone(), pinned };
+    let settings = |pinned| CompactionSettings { window: Some(2_500), policy, pinned };
     let call = |message_no| CallRef { message_no: MessageNo(message_no), tool_index: ToolIndex(0) };
     let ways = [
         (Pinned::default(), None),

@@ -607,7 +607,7 @@ fn a_fork_is_both_logs_up_to_where_it_began() {
     let expected: Vec<_> = (1..=at.0 + 5).map(|position| position.to_string()).collect();
     let check = |fork: &Made, what: &str| {
         let survey = fork.survey();
-        assert_eq!(survey.lineages().unwrap(), [both.clone()], "{what}");
+        assert_eq!(survey.lineages().unwrap(), std::slice::from_ref(&both), "{what}");
         let layout = survey.layout(Some(&both)).unwrap();
         assert_eq!(records(&layout), expected.join(" "), "{what}");
         layout
