@@ -56,6 +56,7 @@ covers_what_it_forgot      properties snapshots
 artifact_not_synced        artifacts collection
 artifact_name_not_synced   artifacts collection
 artifact_hash_not_checked  artifacts
+artifact_doubt_forgotten   artifacts artifact_forks
 artifact_not_touched       collection
 fork_leaves_artifacts      artifacts
 full_disk_loses_results    artifacts
