@@ -684,3 +684,31 @@ fn a_segment_that_a_fork_shares_is_not_touched_by_recovery() {
     assert_whole(&reader(&store, id), "its source");
     store.resume(fork_id).unwrap().0.close().unwrap();
 }
+
+/// A host that does not wait for the disk forks: what the fork begins with is durable in the session too, or a loss of power
+/// leaves a fork of something that never was. Whatever came behind that point may be lost.
+#[test]
+fn what_a_fork_begins_with_is_durable_in_its_session_too() {
+    for which in ["earlier", "last", "head"] {
+        let storage = SimStorage::new();
+        let store = simulated(&storage);
+        let session = store.create("/w", NewSession::new("goal")).unwrap();
+        let first = session.append(Message::user("first")).unwrap().position;
+        let last = session.append(Message::assistant("second")).unwrap().position;
+        let (point, at) = match which {
+            "earlier" => (ForkPoint::At(first), first),
+            "last" => (ForkPoint::At(last), last),
+            _ => (ForkPoint::Head, last),
+        };
+        let fork = session.fork(point, ForkOptions::default()).unwrap();
+        let (id, fork_id) = (session.id(), fork.id());
+        std::mem::forget((session, fork));
+        let store = simulated(&storage.power_cut(CrashMode::LoseAll));
+        let (session, report) = store.resume(id).unwrap();
+        assert!(report.last >= at, "{which}: {} of {at}", report.last);
+        let (fork, _) = store.resume(fork_id).unwrap();
+        assert_eq!(fork.summary().unwrap().forked.as_ref().unwrap().what.at, at, "{which}");
+        session.close().unwrap();
+        fork.close().unwrap();
+    }
+}
