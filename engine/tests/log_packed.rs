@@ -17,6 +17,7 @@ use sessionlog::log::{
 use sessionlog::storage::{Call, CallKind, CrashMode, Fault, FaultError, SimStorage, Storage};
 use sessionlog::{Error, ErrorKind};
 use sessionlog_codec::ids::{LogId, Position};
+use sessionlog_codec::limits::PACKED_LOCATOR_LEN;
 use sessionlog_codec::packed::{self, PackedHead};
 use sessionlog_codec::segment::SegmentHeader;
 use support::hooked::Hooked;
@@ -471,6 +472,39 @@ fn a_block_never_becomes_longer_than_it_says() {
         let hurt = twin(&storage);
         hurt.put_file(&path, file.unwrap()).unwrap();
         assert!(assert_told(&hurt, &whole, "evil") > 0);
+    }
+}
+
+/// The head stands twice, at both ends. One that is hurt costs nothing, and is named before the other one is hurt too.
+#[test]
+fn a_head_that_is_hurt_is_named_and_costs_nothing() {
+    let opts = options(600, 0);
+    let (storage, _) = packed_and_plain(opts, 150);
+    let whole = all(&storage);
+    let path = segments(&storage)[1].clone();
+    let bytes = storage.read_file(&path).unwrap();
+    let len = PackedHead::decode(&bytes).unwrap().encoded_len();
+    let copy = bytes.len() - len - PACKED_LOCATOR_LEN;
+    let first = "the head of the compressed file is hurt, and its copy was used: ".to_owned();
+    let second = format!(
+        "from byte {copy} of the file: the copy of the head is hurt; nothing is lost while the first one is whole"
+    );
+    for (places, text) in [(0..len, first), (copy..bytes.len(), second)] {
+        for at in places {
+            let hurt = twin(&storage);
+            hurt.corrupt(&path, |bytes| bytes[at] ^= 4).unwrap();
+            assert_eq!(all(&hurt), whole, "byte {at}");
+            let findings = verified(&hurt).findings;
+            assert_eq!(findings.len(), 1, "byte {at}: {findings:?}");
+            assert_eq!((&findings[0].file, findings[0].severity), (&path, Severity::Warning), "byte {at}");
+            assert!(findings[0].explanation.starts_with(&text), "byte {at}: {findings:?}");
+        }
+    }
+    // Cut anywhere in the copy, or with something behind it, it is no copy.
+    for change in [copy, copy + 1, bytes.len() - 1, bytes.len() + 1] {
+        let hurt = twin(&storage);
+        hurt.corrupt(&path, |bytes| bytes.resize(change, 0)).unwrap();
+        assert_eq!((all(&hurt), verified(&hurt).findings.len()), (whole.clone(), 1), "{change} bytes");
     }
 }
 
