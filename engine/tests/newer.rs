@@ -6,7 +6,7 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -28,6 +28,7 @@ use sessionlog_codec::ids::{Digest, FormatVersion};
 use sessionlog_codec::limits::{FRAME_HEADER_LEN, SEGMENT_HEADER_LEN};
 use sessionlog_codec::segment::SegmentHeader;
 use support::content;
+use support::patched::{crc32, frames, seal};
 use support::tree::open_with;
 
 const ID: SessionId = SessionId([9; 16]);
@@ -78,39 +79,6 @@ fn log_files(storage: &SimStorage) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = content(storage);
     files.retain(|path, _| path.starts_with(dir.join("log")) || path.starts_with(dir.join("quarantine")));
     files
-}
-
-fn frames(segment: &[u8]) -> Vec<Range<usize>> {
-    let salt = SegmentHeader::decode(segment).unwrap().salt;
-    let (mut places, mut at) = (Vec::new(), SEGMENT_HEADER_LEN);
-    while let Ok(frame) = Frame::decode(&segment[at..], salt) {
-        places.push(at..at + frame.header().frame_len());
-        at += frame.header().frame_len();
-    }
-    places
-}
-
-/// Makes the checksums of the frame at a place hold.
-fn seal(segment: &mut [u8], at: usize) {
-    let salt = SegmentHeader::decode(segment).unwrap().salt;
-    let (header, body) = segment[at..].split_at_mut(FRAME_HEADER_LEN);
-    let len = u32::from_le_bytes(header[8..12].try_into().unwrap());
-    let body_crc = crc32(0, &body[..usize::try_from(len).unwrap()]);
-    header[72..76].copy_from_slice(&body_crc.to_le_bytes());
-    let crc = crc32(salt, &header[..76]);
-    header[76..].copy_from_slice(&crc.to_le_bytes());
-}
-
-/// CRC-32/ISO-HDLC that goes on from the checksum `seed`.
-fn crc32(seed: u32, bytes: &[u8]) -> u32 {
-    let mut register = !seed;
-    for byte in bytes {
-        register ^= u32::from(*byte);
-        for _ in 0..8 {
-            register = (register >> 1) ^ if register & 1 == 1 { 0xedb8_8320 } else { 0 };
-        }
-    }
-    !register
 }
 
 /// Says in the `nth` segment's header which version wrote it and which one may read it.

@@ -4,6 +4,7 @@
 
 pub(crate) mod counted;
 pub(crate) mod hooked;
+pub(crate) mod patched;
 pub(crate) mod quiet;
 pub(crate) mod recall;
 pub(crate) mod sample;
