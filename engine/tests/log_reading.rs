@@ -1,0 +1,685 @@
+//! What a reader gives of a log that is hurt in one place, from every position: each record that is there, once and in order;
+//! each place where records are missing, with its bytes, its positions and what was found there; and how the log ends.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may panic")]
+
+mod support;
+
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use sessionlog::ErrorKind;
+use sessionlog::log::{
+    Durability, Gap, LogReader, LogSize, LogWriter, ReadItem, SegmentName, TailState, TornTail,
+};
+use sessionlog::storage::{Call, CallKind, Fault, FaultError, SimStorage};
+use sessionlog_codec::footer::FooterEntry;
+use sessionlog_codec::frame::Frame;
+use sessionlog_codec::ids::{LogId, Position};
+use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
+use sessionlog_codec::segment::SegmentHeader;
+use support::hooked::Hooked;
+use support::patched::{from_the_future, insert, seal, with_header, with_index};
+use support::sample::{Left, Sample, Segment, append_groups};
+use support::{Logged, Seen, batch, create, dir, dir_on, disk, options, read, read_on};
+
+type Files = Vec<(SegmentName, Vec<u8>)>;
+
+const BEHIND: &str = "the segments behind this one are missing";
+const BEFORE: &str = "the segments before this one are missing";
+
+/// Five segments: the records 1 to 5, 6 to 8, 9 to 13, 14 to 17, and 18 and 19 in the one that is written to.
+fn sample() -> Sample {
+    let sample = Sample::small(0, Left::Closed);
+    let firsts: Vec<u64> = sample.segments.iter().map(|segment| segment.name.0.0).collect();
+    assert_eq!((firsts, sample.log.len()), (vec![1, 6, 9, 14, 18], 19));
+    sample
+}
+
+fn name(first: u64) -> SegmentName {
+    SegmentName(Position(first))
+}
+
+/// What is wrong with the frame at a place.
+fn why(bytes: &[u8], at: usize) -> String {
+    let salt = SegmentHeader::decode(bytes).unwrap().salt;
+    Frame::decode(&bytes[at..], salt).unwrap_err().to_string()
+}
+
+fn header_error(bytes: &[u8]) -> String {
+    SegmentHeader::decode(bytes).unwrap_err().to_string()
+}
+
+/// Where the `nth` frame is, up to the next one.
+fn place(segment: &Segment, nth: usize) -> Range<usize> {
+    segment.frames[nth].start()..segment.frames[nth].end
+}
+
+fn gap(segment: u64, bytes: Range<usize>, first: u64, last: Option<u64>, explanation: &str) -> Gap {
+    Gap {
+        segment: name(segment),
+        offset: u64::try_from(bytes.start).unwrap(),
+        len: u64::try_from(bytes.len()).unwrap(),
+        first: Position(first),
+        last: last.map(Position),
+        explanation: explanation.to_owned(),
+    }
+}
+
+/// The records that no gap is about.
+fn without(log: &[Logged], gaps: &[Gap]) -> Vec<Logged> {
+    let is_in =
+        |gap: &Gap, it: &Logged| gap.first <= it.position && gap.last.is_none_or(|l| it.position <= l);
+    log.iter().filter(|it| !gaps.iter().any(|gap| is_in(gap, it))).cloned().collect()
+}
+
+/// What is read from each of these positions on is what is expected, less what is before it.
+fn assert_read_from(
+    froms: Range<u64>,
+    files: &Files,
+    log: &[Logged],
+    gaps: &[Gap],
+    tail: &TailState,
+    what: &str,
+) {
+    let storage = Sample::disk_with(files);
+    for from in froms {
+        let seen = read(&storage, Position(from)).unwrap();
+        let records = log.iter().filter(|it| it.position.0 >= from).cloned().collect();
+        let gaps = gaps.iter().filter(|gap| gap.last.is_none_or(|last| last.0 >= from)).cloned().collect();
+        assert_eq!(seen, Seen { records, gaps, tail: tail.clone() }, "{what}, from {from}");
+    }
+}
+
+fn assert_read(files: &Files, log: &[Logged], gaps: &[Gap], tail: &TailState, what: &str) {
+    let end = log.last().map_or(0, |it| it.position.0);
+    assert_read_from(0..end + 3, files, &without(log, gaps), gaps, tail, what);
+}
+
+#[test]
+fn a_hurt_frame_costs_its_own_records() {
+    let sample = sample();
+    for (nth, segment) in sample.segments.iter().enumerate().take(4) {
+        let mut first = segment.name.0.0;
+        for (frame, at) in segment.frames.iter().enumerate() {
+            // The magic, a field, the body.
+            for byte in [0, 20, 84] {
+                let files = sample.with(nth, |bytes| bytes[at.start() + byte] ^= 4);
+                let text = why(&files[nth].1, at.start());
+                let lost = gap(segment.name.0.0, place(segment, frame), first, Some(at.next.0 - 1), &text);
+                let gaps = if at.is_footer { vec![] } else { vec![lost] };
+                let what = format!("segment {nth}, frame {frame}, byte {byte}");
+                assert_read(&files, &sample.log, &gaps, &TailState::Clean, &what);
+            }
+            first = at.next.0;
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_in_a_sealed_segment_is_told_with_its_place() {
+    let sample = sample();
+    let third = &sample.segments[2];
+    let (second, last, footer) = (place(third, 1), place(third, 2), place(third, 3));
+    let whole = 0..third.bytes.len();
+    let hurt = |at: &[usize]| sample.with(2, |bytes| at.iter().for_each(|at| bytes[at + 20] ^= 4));
+    let told = |files: Files, gaps: &[Gap], what: &str| {
+        assert_read(&files, &sample.log, gaps, &TailState::Clean, what);
+    };
+
+    let files = hurt(&[second.start, last.start]);
+    let text = why(&files[2].1, second.start);
+    told(files, &[gap(9, second.start..last.end, 10, Some(13), &text)], "two frames beside each other");
+
+    let files = hurt(&[second.start, footer.start]);
+    let text = why(&files[2].1, second.start);
+    told(files, &[gap(9, second.clone(), 10, Some(12), &text)], "a frame and the index");
+
+    let files = hurt(&[last.start, footer.start]);
+    let text = why(&files[2].1, last.start);
+    told(files, &[gap(9, last.start..footer.end, 13, Some(13), &text)], "the last frame and the index");
+
+    let files = hurt(&[third.frames[0].start(), last.start]);
+    let texts = [third.frames[0].start(), last.start].map(|at| why(&files[2].1, at));
+    let gaps =
+        [gap(9, place(third, 0), 9, Some(9), &texts[0]), gap(9, last.clone(), 13, Some(13), &texts[1])];
+    told(files, &gaps, "two frames with one between");
+
+    told(sample.with(2, |bytes| bytes[footer.end - 1] ^= 1), &[], "the locator");
+    told(sample.with(2, |bytes| bytes.truncate(footer.start)), &[], "no index");
+
+    let cut = gap(9, last.start..last.start, 13, Some(13), BEHIND);
+    told(sample.with(2, |bytes| bytes.truncate(last.start)), &[cut], "cut between two frames");
+
+    let files = sample.with(2, |bytes| bytes.truncate(last.start + 90));
+    let text = why(&files[2].1, last.start);
+    told(files, &[gap(9, last.start..last.start + 90, 13, Some(13), &text)], "cut in a frame");
+
+    let gone = gap(9, second.start..second.start, 10, Some(12), "records are missing");
+    told(sample.with(2, |bytes| drop(bytes.drain(second.clone()))), &[gone], "a frame that was taken out");
+
+    for nth in 0..4 {
+        let segment = &sample.segments[nth];
+        let files = sample.with(nth, |bytes| bytes[40] ^= 1);
+        let next = sample.segments[nth + 1].name.0.0;
+        let first = segment.name.0.0;
+        let text = header_error(&files[nth].1);
+        told(
+            files,
+            &[gap(first, 0..segment.bytes.len(), first, Some(next - 1), &text)],
+            "a segment's header",
+        );
+    }
+
+    let files = sample.with(1, |bytes| *bytes = third.bytes.clone());
+    let text = "its header says it starts at position 9";
+    told(files, &[gap(6, whole, 6, Some(8), text)], "another place's segment");
+}
+
+#[test]
+fn missing_segments_are_told_where_they_should_be() {
+    let sample = sample();
+    let len = |nth: usize| sample.segments[nth].bytes.len();
+    let end = |nth: usize| len(nth)..len(nth);
+    let told = |missing: &[usize], gaps: &[Gap], log: &[Logged]| {
+        let mut files = sample.files();
+        for nth in missing.iter().rev() {
+            files.remove(*nth);
+        }
+        assert_read(&files, log, gaps, &TailState::Clean, &format!("without {missing:?}"));
+    };
+    told(&[0], &[gap(6, 0..0, 1, Some(5), BEFORE)], &sample.log);
+    told(&[0, 1], &[gap(9, 0..0, 1, Some(8), BEFORE)], &sample.log);
+    told(&[0, 1, 2, 3], &[gap(18, 0..0, 1, Some(17), BEFORE)], &sample.log);
+    told(&[1], &[gap(1, end(0), 6, Some(8), BEHIND)], &sample.log);
+    told(&[1, 2], &[gap(1, end(0), 6, Some(13), BEHIND)], &sample.log);
+    told(&[3], &[gap(9, end(2), 14, Some(17), BEHIND)], &sample.log);
+    told(&[0, 2], &[gap(6, 0..0, 1, Some(5), BEFORE), gap(6, end(1), 9, Some(13), BEHIND)], &sample.log);
+    // Nothing tells of a last one.
+    told(&[4], &[], &sample.log[..17]);
+}
+
+/// A stranger's records in a conversation would be sent to a model as if they had been said in it.
+#[test]
+fn a_segment_of_another_log_is_not_read() {
+    let sample = sample();
+    let storage = disk();
+    let stranger = LogWriter::create(dir(&storage), sample.options, LogId([9; 16])).unwrap();
+    append_groups(
+        &stranger,
+        &[
+            &[&[5]],
+            &[&[40, 0, 3], &[17]],
+            &[&[9, 30]],
+            &[&[100], &[3]],
+            &[&[1, 2, 3]],
+            &[&[64], &[11]],
+            &[&[33]],
+            &[&[8, 8], &[21], &[2]],
+        ],
+    );
+    let foreign: Vec<_> = storage.files().iter().map(|path| storage.read_file(path).unwrap()).collect();
+    assert_eq!(foreign.len(), 5);
+    let text = "it belongs to another log (09090909-0909-0909-0909-090909090909)";
+    for nth in 1..5 {
+        let files = sample.with(nth, |bytes| bytes.clone_from(&foreign[nth]));
+        let (first, len) = (sample.segments[nth].name.0.0, foreign[nth].len());
+        let next = sample.segments.get(nth + 1).map(|next| next.name.0.0 - 1);
+        let tail = if next.is_some() { TailState::Clean } else { TailState::Damaged };
+        let gaps = [gap(first, 0..len, first, next, text)];
+        let there = without(&sample.log, &gaps);
+        assert_read_from(
+            0..next.map_or(22, |next| next + 1),
+            &files,
+            &there,
+            &gaps,
+            &tail,
+            &format!("{nth}"),
+        );
+    }
+    // The last one, of another place.
+    let files = sample.with(4, |bytes| bytes.clone_from(&sample.segments[3].bytes));
+    let len = sample.segments[3].bytes.len();
+    let lost = gap(18, 0..len, 18, None, "its header says it starts at position 14");
+    assert_read(&files, &sample.log, &[lost], &TailState::Damaged, "another place's segment");
+
+    // Behind a fork's own segment comes no segment of the log that it was forked from.
+    let fork = |bytes: &mut Vec<u8>| {
+        with_header(bytes, |header| {
+            header.forked_from = Some(header.log_id);
+            header.log_id = LogId([9; 16]);
+        });
+    };
+    assert_read(&sample.with(4, fork), &sample.log, &[], &TailState::Clean, "a fork");
+    let (first, len) = (18, sample.segments[4].bytes.len());
+    let text = "it belongs to another log (07070707-0707-0707-0707-070707070707)";
+    let lost = gap(first, 0..len, first, None, text);
+    assert_read(&sample.with(3, fork), &sample.log, &[lost], &TailState::Damaged, "behind a fork");
+}
+
+/// What a newer version wrote is not missing: a gap would send its owner to a salvage that nothing needs.
+#[test]
+fn what_a_newer_version_wrote_ends_the_reading_and_is_no_gap() {
+    let sample = sample();
+    for (nth, segment) in sample.segments.iter().enumerate() {
+        let files = sample.with(nth, |bytes| from_the_future(bytes));
+        let tail = TailState::Newer(header_error(&files[nth].1));
+        let (first, next) = (segment.name.0.0, sample.segments.get(nth + 1).map_or(22, |next| next.name.0.0));
+        let before = &sample.log[..usize::try_from(first - 1).unwrap()];
+        assert_read_from(0..next, &files, before, &[], &tail, &format!("segment {nth}"));
+        if nth < 4 {
+            assert_read_from(next..22, &files, &sample.log, &[], &TailState::Clean, &format!("behind {nth}"));
+        }
+        let mut first = first;
+        for frame in segment.frames.iter().filter(|frame| !frame.is_footer) {
+            let files = sample.with(nth, |bytes| _ = insert(bytes, frame.start(), 5));
+            let tail = TailState::Newer(why(&files[nth].1, frame.start()));
+            let before = &sample.log[..usize::try_from(first - 1).unwrap()];
+            let what = format!("segment {nth} from byte {}", frame.start());
+            assert_read_from(0..next, &files, before, &[], &tail, &what);
+            // One that may be skipped is, also where the index says that records are in it.
+            let files = sample.with(nth, |bytes| _ = insert(bytes, frame.start(), 0x85));
+            assert_read(&files, &sample.log, &[], &TailState::Clean, &what);
+            first = frame.next.0;
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_log_is_torn_hurt_or_half_created() {
+    // One segment: the records 1, 2, 3, 4 and 5, and then 6, 7, 8, 9 and 10 in four frames that were written together.
+    let sample = Sample::wide();
+    let segment = sample.last_segment();
+    let starts: Vec<usize> = segment.frames.iter().map(|frame| frame.start()).collect();
+    let used = segment.bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let (len, count) = (segment.bytes.len(), sample.log.len());
+    assert!(starts.len() == 8 && count == 10 && len > used + 8, "{starts:?}");
+    let hurt = |frames: &[usize]| {
+        sample.with(0, |bytes| frames.iter().for_each(|nth| bytes[starts[*nth] + 20] ^= 4))
+    };
+    for (nth, kept) in [(4, 5), (5, 6), (6, 7), (7, 8)] {
+        let files = hurt(&[nth]);
+        let torn = TornTail {
+            offset: u64::try_from(starts[nth]).unwrap(),
+            len: u64::try_from(used - starts[nth]).unwrap(),
+            later_frames: 7 - nth,
+            error: why(&files[0].1, starts[nth]),
+        };
+        let what = format!("torn at frame {nth}");
+        assert_read_from(0..13, &files, &sample.log[..kept], &[], &TailState::Torn(torn), &what);
+    }
+    for (nth, first, last) in [(0, 1, 1), (1, 2, 2), (2, 3, 3), (3, 4, 5)] {
+        let files = hurt(&[nth]);
+        let text = why(&files[0].1, starts[nth]);
+        let lost = gap(1, starts[nth]..starts[nth + 1], first, Some(last), &text);
+        assert_read(&files, &sample.log, &[lost], &TailState::Clean, &format!("hurt at frame {nth}"));
+    }
+    let files = hurt(&[3, 7]);
+    let texts = [3, 7].map(|nth: usize| why(&files[0].1, starts[nth]));
+    let gaps =
+        [gap(1, starts[3]..starts[4], 4, Some(5), &texts[0]), gap(1, starts[7]..len, 9, None, &texts[1])];
+    assert_read(&files, &sample.log, &gaps, &TailState::Damaged, "hurt in the middle and at the end");
+    let files = sample.with(0, |bytes| bytes[40] ^= 1);
+    let lost = gap(1, 0..len, 1, None, &header_error(&files[0].1));
+    assert_read(&files, &sample.log, &[lost], &TailState::Damaged, "the only header hurt");
+
+    let sample = self::sample();
+    for bytes in [vec![], vec![0; 100], vec![0; SEGMENT_HEADER_LEN]] {
+        let mut files = sample.files();
+        files.push((name(20), bytes.clone()));
+        assert_read(&files, &sample.log, &[], &TailState::HalfCreated, "the next segment");
+        files.remove(4);
+        let len = sample.segments[3].bytes.len();
+        let lost = gap(14, len..len, 18, Some(19), BEHIND);
+        assert_read(&files, &sample.log, &[lost], &TailState::HalfCreated, "and the one before is missing");
+        assert_read(&vec![(name(1), bytes)], &[], &[], &TailState::HalfCreated, "the first segment");
+    }
+    let mut files = sample.files();
+    let bytes = vec![0; SEGMENT_HEADER_LEN + 1];
+    let lost = gap(20, 0..bytes.len(), 20, None, &header_error(&bytes));
+    files.push((name(20), bytes));
+    assert_read(&files, &sample.log, &[lost], &TailState::Damaged, "a header that was whole once");
+}
+
+/// An index is there to be quick with. One that is wrong, with checksums that hold, must not take records away.
+#[test]
+fn an_index_that_lies_costs_no_record() {
+    let sample = sample();
+    let third = &sample.segments[2];
+    let mut places = vec![0, 8, SEGMENT_HEADER_LEN, third.bytes.len(), usize::MAX];
+    places.extend(third.frames.iter().map(|frame| frame.start()));
+    for entry in 0..5 {
+        for place in &places {
+            let lie = u32::try_from(*place).unwrap_or(u32::MAX);
+            let files =
+                sample.with(2, |bytes| with_index(bytes, |entries| entries[entry].frame_offset = lie));
+            let what = format!("record {} at byte {lie}", entry + 9);
+            assert_read(&files, &sample.log, &[], &TailState::Clean, &what);
+        }
+    }
+    for len in [1, 4, 6, 20] {
+        let files = sample.with(2, |bytes| {
+            with_index(bytes, |entries| entries.resize(len, entries[0]));
+        });
+        assert_read(&files, &sample.log, &[], &TailState::Clean, &format!("{len} entries"));
+    }
+    // A segment that stands where another one belongs has an index that is right.
+    for (place, first) in [(1, 7), (1, 8), (2, 10), (3, 15)] {
+        let mut files = sample.files();
+        let named = files[place].0.0.0;
+        files[place].0 = name(first);
+        let len = files[place].1.len();
+        let next = files[place + 1].0.0.0 - 1;
+        let before = files[place - 1].clone();
+        let text = format!("its header says it starts at position {named}");
+        let end = before.1.len();
+        let gaps = [
+            gap(before.0.0.0, end..end, named, Some(first - 1), BEHIND),
+            gap(first, 0..len, first, Some(next), &text),
+        ];
+        assert_read(&files, &sample.log, &gaps, &TailState::Clean, &format!("{named} as {first}"));
+    }
+}
+
+fn reads(storage: &SimStorage) -> Vec<(SegmentName, Range<u64>)> {
+    let calls = storage.take_calls().into_iter();
+    let reads = calls.filter_map(|call| match call {
+        Call::Read { path, offset, len } => {
+            let name = SegmentName::parse(path.file_name()?.to_str()?)?;
+            Some((name, offset..offset + len))
+        }
+        _ => None,
+    });
+    reads.collect()
+}
+
+/// The last page of a long conversation is asked for each time somebody looks at it.
+#[test]
+fn the_end_of_a_segment_is_read_without_what_is_before_it() {
+    let storage = disk();
+    let writer = create(&storage, options(30_000, 0));
+    for tag in 0..25 {
+        writer.append(batch(tag, &[3000]), Durability::Sync).unwrap();
+    }
+    writer.close().unwrap();
+    let reader = LogReader::new(dir(&storage));
+    let mut places = Vec::new();
+    reader.index(&mut |at, entry, name| places.push((at.0, u64::from(entry.frame_offset), name))).unwrap();
+    let last = places.last().unwrap().2;
+    let sealed = places.iter().filter(|(.., name)| *name != last);
+    assert!(sealed.clone().any(|(at, ..)| *at > 15), "{places:?}");
+    for (at, offset, name) in sealed {
+        storage.take_calls();
+        assert_eq!(read(&storage, Position(*at)).unwrap().records[0].position, Position(*at));
+        let read: Vec<_> = reads(&storage).into_iter().filter(|(read, _)| read == name).collect();
+        let is_needed = |bytes: &Range<u64>| bytes.end <= 4096 || bytes.start >= *offset;
+        assert!(*at == name.0.0 || read.iter().all(|(_, bytes)| is_needed(bytes)), "{at}: {read:?}");
+        // What is wanted whole is read by one read.
+        assert!(*at != name.0.0 || read.len() == 1, "{at}: {read:?}");
+    }
+    storage.take_calls();
+    assert_eq!(read(&storage, Position(1)).unwrap().records.len(), 25);
+    assert_eq!(reads(&storage).len(), storage.files().len());
+}
+
+/// Whoever has enough gets nothing more, neither records nor gaps, and nothing more is read for them.
+#[test]
+fn a_reader_that_has_enough_gets_no_more() {
+    let sample = sample();
+    let files = sample.with(0, |bytes| bytes[sample.segments[0].frames[1].start() + 20] ^= 4);
+    let storage = Sample::disk_with(&files);
+    let items = |most: usize| {
+        let mut items = Vec::new();
+        let mut visit = |item: ReadItem<'_>| {
+            items.push(match item {
+                ReadItem::Record(record) => record.position.0,
+                ReadItem::Gap(gap) => 1000 + gap.first.0,
+            });
+            if items.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        LogReader::new(dir(&storage)).read(Position(1), &mut visit).unwrap();
+        items
+    };
+    let all: Vec<u64> = [1, 1002].into_iter().chain(5..=19).collect();
+    assert_eq!(items(usize::MAX), all);
+    for most in 1..all.len() {
+        storage.take_calls();
+        assert_eq!(items(most), all[..most]);
+        let segment = sample.segments.iter().rev().find(|it| it.name.0.0 <= all[most - 1] % 1000).unwrap();
+        assert_eq!(reads(&storage).last().unwrap().0, segment.name, "{most}");
+    }
+}
+
+/// A segment vanishes between the listing and the reading: recovery removes the last one if its creation did not finish, and
+/// no other. A log of one segment is gone with it.
+#[test]
+fn a_segment_that_vanishes_is_half_created_if_it_is_the_last_of_several() {
+    let sample = sample();
+    let gone = Fault::new(CallKind::Open, FaultError::Kind(std::io::ErrorKind::NotFound));
+    for count in 1..=5 {
+        for nth in 0..count {
+            let storage = Sample::disk_with(&sample.files()[..count]);
+            storage.fail(gone.clone().on(Sample::path(sample.segments[nth].name)));
+            let seen = read(&storage, Position(1));
+            if nth + 1 == count && count > 1 {
+                let next = usize::try_from(sample.segments[nth].name.0.0).unwrap();
+                let (records, gaps) = (sample.log[..next - 1].to_vec(), vec![]);
+                assert_eq!(seen.unwrap(), Seen { records, gaps, tail: TailState::HalfCreated });
+            } else {
+                let error = seen.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::NotFound, "{nth} of {count}: {error}");
+            }
+            storage.clear_faults();
+            for kind in [CallKind::Open, CallKind::Read] {
+                storage.fail(Fault::new(kind, FaultError::EIO).on(Sample::path(sample.segments[nth].name)));
+                assert_eq!(read(&storage, Position(1)).unwrap_err().kind(), ErrorKind::Io);
+            }
+        }
+    }
+    let error = read(&disk(), Position(1)).unwrap_err();
+    assert_eq!((error.kind(), error.code()), (ErrorKind::NotFound, "log.missing"));
+    assert!(error.to_string().contains("log/segments holds no log"), "{error}");
+}
+
+/// A log whose only segment reads first as the first of `versions`, and so on: the bytes of the next one are put in its place
+/// in the middle of a read. They are the same from the middle on.
+fn changing(versions: &[Vec<u8>]) -> (Seen, usize) {
+    let storage = Sample::disk_with(&[(name(1), versions[0].clone())]);
+    let read = Arc::new(AtomicUsize::new(0));
+    let coming = Arc::new(Mutex::new(versions[1..].to_vec()));
+    let hook = {
+        let (storage, read) = (storage.clone(), Arc::clone(&read));
+        move |kind| {
+            assert_eq!(kind, CallKind::Read);
+            read.fetch_add(1, Ordering::SeqCst);
+            let mut coming = coming.lock().unwrap();
+            if !coming.is_empty() {
+                storage.put_file(Sample::path(name(1)), coming.remove(0)).unwrap();
+            }
+        }
+    };
+    let seen =
+        read_on(dir_on(Arc::new(Hooked { inner: storage, hook: Arc::new(hook) })), Position(1)).unwrap();
+    (seen, read.load(Ordering::SeqCst))
+}
+
+/// A writer may fill a place that was read already, and then one that was not: that looks like damage, and is none.
+#[test]
+fn damage_is_believed_when_it_is_seen_twice_in_one_place() {
+    let sample = Sample::wide();
+    let segment = sample.last_segment();
+    let hurt = |at: usize| {
+        let mut bytes = segment.bytes.clone();
+        assert!(at + 20 < bytes.len() / 2);
+        bytes[at + 20] ^= 4;
+        bytes
+    };
+    let (header, one, two) = (hurt(20), hurt(segment.frames[0].start()), hurt(segment.frames[1].start()));
+    let whole = segment.bytes.clone();
+    let lost_all = gap(1, 0..whole.len(), 1, None, &header_error(&header));
+    let lost = |bytes: &[u8], nth: usize| {
+        let at = u64::try_from(nth + 1).unwrap();
+        gap(1, place(segment, nth), at, Some(at), &why(bytes, segment.frames[nth].start()))
+    };
+    let (first, second) = (lost(&one, 0), lost(&two, 1));
+    let cases = [
+        (vec![&whole], vec![], TailState::Clean, 1),
+        (vec![&one, &whole], vec![], TailState::Clean, 2),
+        (vec![&header, &whole], vec![], TailState::Clean, 2),
+        (vec![&one, &two, &whole], vec![], TailState::Clean, 3),
+        (vec![&header, &one, &whole], vec![], TailState::Clean, 3),
+        (vec![&one, &one, &whole], vec![first.clone()], TailState::Clean, 2),
+        (vec![&one, &two, &two], vec![second], TailState::Clean, 3),
+        (vec![&two, &one], vec![first], TailState::Clean, 3),
+        (vec![&header, &header, &whole], vec![lost_all], TailState::Damaged, 2),
+    ];
+    for (nth, (versions, gaps, tail, looks)) in cases.into_iter().enumerate() {
+        let versions: Vec<_> = versions.into_iter().cloned().collect();
+        let records = without(&sample.log, &gaps);
+        assert_eq!(changing(&versions), (Seen { records, gaps, tail }, looks), "case {nth}");
+    }
+}
+
+type Entry = (Position, FooterEntry, SegmentName);
+
+/// What the index of a log should say of the frames that are not left out.
+fn entries(sample: &Sample, is_there: impl Fn(usize, usize) -> bool) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut records = sample.log.iter();
+    for (nth, segment) in sample.segments.iter().enumerate() {
+        for (frame, at) in segment.frames.iter().enumerate() {
+            let mut of_frame = records.clone().take_while(|it| it.position < at.next);
+            let offset = u32::try_from(at.start()).unwrap();
+            for record in of_frame.by_ref() {
+                records.next();
+                if is_there(nth, frame) {
+                    entries.push((record.position, FooterEntry::of(&record.envelope, offset), segment.name));
+                }
+            }
+        }
+    }
+    entries
+}
+
+#[test]
+fn an_index_names_each_record_that_can_be_read() {
+    let sample = sample();
+    let starts: Vec<usize> = sample.segments[2].frames.iter().map(|frame| frame.start()).collect();
+    let end = sample.segments[2].bytes.len();
+    let last = sample.segments[4].frames[0].start();
+    let check = |files: Files, expected: &[Entry], is_marked: bool, what: &str| {
+        let storage = Sample::disk_with(&files);
+        let reader = LogReader::new(dir(&storage));
+        let mut found = Vec::new();
+        let indexed = reader.index(&mut |at, entry, name| found.push((at, entry, name))).unwrap();
+        assert_eq!(found, expected, "{what}");
+        let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
+        assert_eq!(indexed.bytes, u64::try_from(bytes).unwrap(), "{what}");
+        assert_eq!((indexed.mark.is_some(), &indexed.mark), (is_marked, &reader.mark().unwrap()), "{what}");
+        if let Some(mark) = &indexed.mark {
+            assert!(mark.next.0 == 20 && reader.is_at(mark).unwrap(), "{what}");
+        }
+    };
+    let all = entries(&sample, |_, _| true);
+    assert_eq!(all.len(), 19);
+    let with = |at: usize| sample.with(2, |bytes| bytes[at] ^= 1);
+    check(sample.files(), &all, true, "whole");
+    check(with(starts[3] + 20), &all, true, "the footer hurt");
+    check(with(end - 1), &all, true, "the locator hurt");
+    check(sample.with(2, |bytes| bytes.truncate(starts[3])), &all, true, "without a footer");
+    check(with(starts[1] + 20), &all, true, "a frame that the footer knows");
+    check(with(40), &entries(&sample, |nth, _| nth != 2), true, "a header hurt");
+    let both = sample.with(2, |bytes| [starts[1], starts[3]].iter().for_each(|at| bytes[at + 20] ^= 1));
+    check(both, &entries(&sample, |nth, frame| (nth, frame) != (2, 1)), true, "a frame and the footer hurt");
+    let torn = sample.with(4, |bytes| bytes[last + 20] ^= 1);
+    check(torn, &entries(&sample, |nth, _| nth < 4), false, "torn, with a whole frame behind");
+    let hurt = sample.with(4, |bytes| bytes[40] ^= 1);
+    check(hurt, &entries(&sample, |nth, _| nth < 4), false, "the last header hurt");
+    let wide = Sample::wide();
+    let third = wide.segments[0].frames[3].start();
+    let hurt = wide.with(0, |bytes| bytes[third + 20] ^= 1);
+    check(hurt, &entries(&wide, |_, frame| frame != 3), false, "damage in the last segment");
+    // What can't be read is never an index with less in it.
+    let storage = Sample::disk_with(&sample.files());
+    storage.take_calls();
+    LogReader::new(dir(&storage)).index(&mut |_, _, _| ()).unwrap();
+    let count = storage.take_calls().iter().filter(|call| call.kind() == CallKind::Read).count();
+    for after in 0..count {
+        storage.fail(Fault::new(CallKind::Read, FaultError::EIO).after(u64::try_from(after).unwrap()));
+        let failed = LogReader::new(dir(&storage)).index(&mut |_, _, _| ()).unwrap_err();
+        assert_eq!((failed.kind(), storage.armed_faults()), (ErrorKind::Io, 0), "read {after}");
+    }
+}
+
+#[test]
+fn a_frame_is_read_from_where_the_index_says_and_from_nowhere_else() {
+    let sample = sample();
+    let storage = Sample::disk_with(&sample.files());
+    let reader = LogReader::new(dir(&storage));
+    let mut places = Vec::new();
+    let indexed = reader.index(&mut |at, entry, name| places.push((at, entry.frame_offset, name))).unwrap();
+    let frame = |offset: u32, segment: SegmentName, from_index: bool| {
+        let mut positions = Vec::new();
+        let mut visit = |record: sessionlog_codec::record::Record<'_>| positions.push(record.position);
+        let read = if from_index {
+            reader.read_indexed_frame(&indexed, segment, offset, &mut visit)
+        } else {
+            reader.read_frame(segment, offset, &mut visit)
+        };
+        read.map(|()| positions)
+    };
+    for (_, offset, segment) in &places {
+        let expected: Vec<_> =
+            places.iter().filter(|it| (&it.1, &it.2) == (offset, segment)).map(|it| it.0).collect();
+        for from_index in [false, true] {
+            assert_eq!(frame(*offset, *segment, from_index).unwrap(), expected);
+        }
+    }
+    let assert_hurt = |offset: u32, segment: SegmentName, from_index: bool, at: u32| {
+        let error = frame(offset, segment, from_index).unwrap_err();
+        assert_eq!((error.kind(), error.code()), (ErrorKind::Corrupt, "log.damaged"));
+        let place = format!("damage in {} from byte {at};", Sample::path(segment).display());
+        assert!(error.to_string().contains(&place), "{error}, not {place}");
+    };
+    for segment in [name(9), name(18)] {
+        for from_index in [false, true] {
+            for offset in [129, 5000, u32::MAX] {
+                assert_hurt(offset, segment, from_index, offset);
+            }
+        }
+    }
+    // Of the last segment, what was read for the index is not read again.
+    for segment in &sample.segments {
+        storage.corrupt(Sample::path(segment.name), |bytes| bytes.fill(0xee)).unwrap();
+    }
+    storage.take_calls();
+    assert_eq!(frame(128, name(18), true).unwrap(), [Position(18)]);
+    assert_eq!(reads(&storage), []);
+    assert_hurt(128, name(18), false, 0);
+    assert_hurt(128, name(9), true, 0);
+}
+
+#[test]
+fn the_size_is_that_of_the_files() {
+    let sample = sample();
+    let storage = Sample::disk_with(&sample.files());
+    let bytes = u64::try_from(sample.segments.iter().map(|it| it.bytes.len()).sum::<usize>()).unwrap();
+    let size = LogReader::new(dir(&storage)).size().unwrap();
+    assert_eq!(size, LogSize { segments: 5, compressed: 0, bytes, unpacked_bytes: bytes });
+    assert_eq!(LogReader::new(dir(&disk())).size().unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// A chain that does not hold is for an owner to refuse and for a check to tell. Each record is there.
+#[test]
+fn a_broken_chain_costs_a_reader_nothing() {
+    let sample = sample();
+    for nth in [2, 4] {
+        let at = sample.segments[nth].frames[0].start();
+        let files = sample.with(nth, |bytes| {
+            bytes[at + 44] ^= 1;
+            seal(bytes, at);
+        });
+        assert_read(&files, &sample.log, &[], &TailState::Clean, &format!("segment {nth}"));
+    }
+}
