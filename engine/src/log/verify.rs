@@ -208,13 +208,13 @@ impl Check<'_> {
 
     fn bad_header(&mut self, name: SegmentName, bytes: &[u8], error: &DecodeError) {
         let span = (0, to_u64(bytes.len()));
+        self.previous = None;
         if error.kind() == DecodeErrorKind::Unsupported {
             let text = format!("a newer version wrote it: {error}");
             return self.find(Severity::Warning, "segment.newer", name, span, text);
         }
         let text = format!("the segment's header is hurt, so none of its frames can be trusted: {error}");
         self.find(Severity::Lost, "segment.header", name, span, text);
-        self.previous = None;
     }
 
     fn check_link(&mut self, name: SegmentName, header: &SegmentHeader) {
@@ -277,7 +277,7 @@ impl Check<'_> {
         let mut next = header.first_position;
         let mut epoch = header.epoch;
         let mut entries = Vec::new();
-        let mut sealed = false;
+        let (mut sealed, mut newer) = (false, false);
         let end = torn_at.unwrap_or(usize::MAX);
         for span in Scan::over(bytes, header).take_while(|span| span.offset() < end) {
             match span {
@@ -295,11 +295,13 @@ impl Check<'_> {
                 Span::Newer { offset, error } => {
                     let text = format!("a newer version wrote from here on: {error}");
                     self.find(Severity::Warning, "frame.newer", name, (to_u64(offset), 0), text);
+                    newer = true;
                 }
                 Span::End { offset } => self.unused(name, bytes, offset),
             }
         }
         if let Place::Last(witnessed) = place
+            && !newer
             && let witnessed = witnessed.max(bytes.witnessed())
             && witnessed >= next
         {
@@ -307,13 +309,15 @@ impl Check<'_> {
             self.find(Severity::Lost, "segment.gap", name, (to_u64(bytes.len()), 0), text);
             self.concerning(next, Some(witnessed));
         }
-        if place == Place::Earlier && !sealed {
+        if place == Place::Earlier && !sealed && !newer {
             let text = "a segment follows it, but it has no footer: its end is hurt or missing".to_owned();
             self.find(Severity::Lost, "segment.unsealed", name, (to_u64(bytes.len()), 0), text);
         }
         self.result.last = Position(next.0.saturating_sub(1));
         self.result.chain = chain.unwrap_or(self.result.chain);
-        self.previous = Some(Previous { log_id: header.log_id, segment_no: header.segment_no, next, chain });
+        // Where a newer version wrote the rest, nobody knows here what the next segment has to follow.
+        let end = Previous { log_id: header.log_id, segment_no: header.segment_no, next, chain };
+        self.previous = (!newer).then_some(end);
     }
 
     fn check_epoch(&mut self, name: SegmentName, offset: usize, frame: &Frame<'_>, epoch: &mut Epoch) {
