@@ -683,3 +683,345 @@ fn a_broken_chain_costs_a_reader_nothing() {
         assert_read(&files, &sample.log, &[], &TailState::Clean, &format!("segment {nth}"));
     }
 }
+
+/// A compressed segment is read block by block: a hurt block costs the frames that have a byte in it, a hurt head costs nothing
+/// while its copy is whole.
+#[cfg(feature = "compression")]
+mod packed {
+    use sessionlog::log::{Finding, Severity};
+    use sessionlog_codec::packed::{self, PackedBlock, PackedHead};
+
+    use super::*;
+
+    /// The segment compressed into blocks of at most so many bytes.
+    fn pack(segment: &Segment, block_len: usize) -> Vec<u8> {
+        let starts: Vec<usize> = segment.frames.iter().map(|frame| frame.start()).collect();
+        let mut at = SEGMENT_HEADER_LEN;
+        let blocks = packed::cut(segment.bytes.len(), &starts, block_len).into_iter().map(|len| {
+            at += len;
+            (len, zstd::bulk::compress(&segment.bytes[at - len..at], 1).unwrap())
+        });
+        let blocks: Vec<_> = blocks.collect();
+        let header = SegmentHeader::decode(&segment.bytes).unwrap();
+        let own = segment.bytes.first_chunk().unwrap();
+        packed::encode(&header, own, segment.frames.last().unwrap().next, &blocks).unwrap()
+    }
+
+    /// The log with its sealed segments compressed.
+    fn packed(sample: &Sample, block_len: usize) -> Files {
+        let mut files = sample.files();
+        for (file, segment) in files.iter_mut().zip(&sample.segments).take(4) {
+            file.1 = pack(segment, block_len);
+        }
+        files
+    }
+
+    fn findings(files: &Files) -> Vec<Finding> {
+        LogReader::new(dir(&Sample::disk_with(files))).verify().unwrap().findings
+    }
+
+    /// One byte of a file, from its end if it is negative.
+    fn flipped(files: &Files, nth: usize, ats: &[isize]) -> Files {
+        let mut files = files.clone();
+        let len = files[nth].1.len();
+        for at in ats {
+            let at = if *at < 0 { len - at.unsigned_abs() } else { at.unsigned_abs() };
+            files[nth].1[at] ^= 4;
+        }
+        files
+    }
+
+    /// What is wrong with a block of a file.
+    fn block_error(block: &PackedBlock, file: &[u8]) -> String {
+        let start = usize::try_from(block.stored_offset).unwrap();
+        let stored = &file[start..file.len().min(start + block.stored_len)];
+        format!(
+            "the compressed block at byte {start} of the file, {} bytes, is hurt: {}. It holds bytes {} to {} of the segment",
+            block.stored_len,
+            block.check(stored).unwrap_err(),
+            block.offset,
+            block.offset + block.len
+        )
+    }
+
+    #[test]
+    fn a_compressed_log_is_counted_and_read_as_the_plain_one() {
+        let sample = sample();
+        let plain: usize = sample.segments.iter().map(|it| it.bytes.len()).sum();
+        // The last of them has heads that are longer than what is read to begin with.
+        for block_len in [10_000, 300, 64, 2] {
+            let files = packed(&sample, block_len);
+            let stored: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
+            let reader = LogReader::new(dir(&Sample::disk_with(&files)));
+            let (bytes, unpacked_bytes) = (u64::try_from(stored).unwrap(), u64::try_from(plain).unwrap());
+            let size = LogSize { segments: 5, compressed: 4, bytes, unpacked_bytes };
+            assert_eq!(reader.size().unwrap(), size);
+            let found = reader.verify().unwrap();
+            assert_eq!((found.findings, found.bytes, found.unpacked_bytes), (vec![], bytes, unpacked_bytes));
+            assert_eq!((found.segments, found.frames, found.records), (5, 13, 19));
+            assert_read(&files, &sample.log, &[], &TailState::Clean, &format!("blocks of {block_len}"));
+            let mut index = Vec::new();
+            let indexed = reader.index(&mut |at, entry, name| index.push((at, entry, name))).unwrap();
+            assert_eq!((index, indexed.bytes), (entries(&sample, |_, _| true), bytes));
+            let all: Vec<_> = (1..=19).map(Position).collect();
+            let mut found = Vec::new();
+            reader.read_at(&all, &mut |record| found.push(record.position)).unwrap();
+            assert_eq!(found, all);
+            for segment in &sample.segments {
+                let mut first = segment.name.0;
+                for frame in segment.frames.iter().filter(|frame| !frame.is_footer) {
+                    let mut found = Vec::new();
+                    let offset = u32::try_from(frame.start()).unwrap();
+                    reader
+                        .read_frame(segment.name, offset, &mut |record| found.push(record.position))
+                        .unwrap();
+                    assert_eq!(found, (first.0..frame.next.0).map(Position).collect::<Vec<_>>());
+                    first = frame.next;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_hurt_block_costs_the_frames_that_are_in_it() {
+        let sample = sample();
+        for (block_len, nth) in [(10_000, 0), (300, 1), (64, 1), (64, 2), (20, 2)] {
+            let whole = packed(&sample, block_len);
+            let segment = &sample.segments[nth];
+            let head = PackedHead::decode(&whole[nth].1).unwrap();
+            // Padding is covered by nothing, and nothing is lost with it; nor with what looks as hurt bytes do.
+            let is_covered = |block: &&PackedBlock| {
+                let mut covered = segment.frames.iter().flat_map(|frame| &frame.covered);
+                covered.any(|bytes| bytes.start < block.range().end && block.offset < bytes.end)
+                    && segment.bytes[block.range()].iter().any(|byte| *byte != 0xff)
+            };
+            for block in head.blocks.iter().filter(is_covered) {
+                let at = isize::try_from(block.stored_offset).unwrap();
+                let files = flipped(&whole, nth, &[at + 3]);
+                let text = block_error(block, &files[nth].1);
+                let what = format!("{text}, blocks of {block_len}");
+                let is_hurt = |frame: &&support::sample::FrameAt| {
+                    frame.start() < block.range().end && block.offset < frame.end
+                };
+                let hurt: Vec<_> = segment.frames.iter().filter(is_hurt).collect();
+                let (start, end) = (hurt[0].start(), hurt[hurt.len() - 1].end);
+                let before = segment.frames.iter().rfind(|frame| frame.end <= start);
+                let first = before.map_or(segment.name.0, |frame| frame.next);
+                let next = hurt[hurt.len() - 1].next;
+                let gap = gap(segment.name.0.0, start..end, first.0, Some(next.0 - 1), &text);
+                let gaps = if first == next { vec![] } else { vec![gap] };
+                assert_read(&files, &sample.log, &gaps, &TailState::Clean, &what);
+                let found = findings(&files);
+                let told = (found[0].severity, found[0].code, found[0].offset, found[0].len);
+                let bytes = (u64::try_from(start).unwrap(), u64::try_from(end - start).unwrap());
+                assert_eq!(told, (Severity::Lost, "frame.damaged", bytes.0, bytes.1), "{what}");
+                assert_eq!(found[0].explanation, format!("{} bytes are hurt: {text}", end - start));
+                // Who asks for one frame is told of the block too, and of no other.
+                let storage = Sample::disk_with(&files);
+                let reader = LogReader::new(dir(&storage));
+                for frame in segment.frames.iter().filter(|frame| !frame.is_footer) {
+                    let offset = u32::try_from(frame.start()).unwrap();
+                    let read = reader.read_frame(segment.name, offset, &mut |_| ());
+                    assert_eq!(read.is_err(), is_hurt(&frame), "{what}: {read:?}");
+                    if let Err(error) = read {
+                        let path = Sample::path(segment.name);
+                        let message =
+                            format!("{}: {text}; run `logdump verify` for the whole picture", path.display());
+                        assert_eq!((error.code(), error.to_string()), ("log.damaged", message));
+                    }
+                }
+                // The index of a segment is of its footer, if that is whole, else of the frames that are.
+                let mut index = Vec::new();
+                reader.index(&mut |at, entry, name| index.push((at, entry, name))).unwrap();
+                let is_lost = |frame: usize| is_hurt(&&segment.frames[frame]);
+                let footer = segment.frames.len() - 1;
+                assert_eq!(
+                    index,
+                    entries(&sample, |it, frame| it != nth || !is_lost(footer) || !is_lost(frame))
+                );
+            }
+        }
+    }
+
+    /// The last block is cut with what is behind it, or grew.
+    #[test]
+    fn the_end_of_a_compressed_file_is_checked() {
+        let sample = sample();
+        let whole = packed(&sample, 300);
+        let (bytes, head) = (&whole[2].1, PackedHead::decode(&whole[2].1).unwrap());
+        let copy = bytes.len() - 16 - head.encoded_len();
+        let text = format!(
+            "from byte {copy} of the file: the copy of the head is hurt; nothing is lost while the first one is whole"
+        );
+        let mut longer = whole.clone();
+        longer[2].1.push(0);
+        let mut cases = vec![longer];
+        for len in [bytes.len() - 1, bytes.len() - 16, copy + 1, copy] {
+            let mut files = whole.clone();
+            files[2].1.truncate(len);
+            cases.push(files);
+        }
+        let copied = isize::try_from(bytes.len() - copy).unwrap();
+        cases.extend([-1, -5, -16, -17, -copied, 200 - copied].map(|at| flipped(&whole, 2, &[at])));
+        for (nth, files) in cases.iter().enumerate() {
+            let found = findings(files);
+            let told: Vec<_> = found.iter().map(|it| (it.severity, it.code, it.offset, it.len)).collect();
+            let len = u64::try_from(files[2].1.len()).unwrap();
+            assert_eq!(told, [(Severity::Warning, "segment.head", 0, len)], "case {nth}");
+            assert_eq!(
+                (&found[0].file, &found[0].explanation),
+                (&Sample::path(name(9)), &text),
+                "case {nth}"
+            );
+            assert_read(files, &sample.log, &[], &TailState::Clean, &format!("case {nth}"));
+        }
+        let mut files = whole.clone();
+        files[2].1.truncate(copy - 1);
+        let footer = head.blocks.last().unwrap();
+        let cut = block_error(footer, &files[2].1);
+        assert!(cut.contains("length of a block at byte 0: expected"), "{cut}");
+        assert_eq!(findings(&files)[1].explanation, format!("{} bytes are hurt: {cut}", footer.len));
+        assert_read(&files, &sample.log, &[], &TailState::Clean, "the index is cut");
+    }
+
+    #[test]
+    fn a_hurt_head_costs_nothing_while_its_copy_is_whole() {
+        let sample = sample();
+        for block_len in [300, 2] {
+            let whole = packed(&sample, block_len);
+            // The magic, the version, and a field of the header before the head; the head's magic, its length, a field, the
+            // segment's own header, a block.
+            for at in [0, 10, 40, 128, 136, 152, 200, 300] {
+                let files = flipped(&whole, 2, &[at]);
+                let error = match PackedHead::decode(&files[2].1) {
+                    Ok(head) => head.outer_error.unwrap(),
+                    Err(error) => error,
+                };
+                let text = format!("the head of the compressed file is hurt, and its copy was used: {error}");
+                let found = findings(&files);
+                let told: Vec<_> = found.iter().map(|it| (it.severity, it.code, it.offset, it.len)).collect();
+                let len = u64::try_from(files[2].1.len()).unwrap();
+                assert_eq!(told, [(Severity::Warning, "segment.head", 0, len)], "byte {at}");
+                assert_eq!(found[0].explanation, text, "byte {at}");
+                assert_read(&files, &sample.log, &[], &TailState::Clean, &format!("byte {at}"));
+                let size = |files: &Files| LogReader::new(dir(&Sample::disk_with(files))).size().unwrap();
+                assert_eq!(size(&files), size(&whole), "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_head_the_segment_is_lost_and_no_other() {
+        let sample = sample();
+        let whole = packed(&sample, 300);
+        // The head, and the locator of its copy or the copy.
+        for ats in [[150, -1], [150, -9], [150, -17], [150, -60]] {
+            let files = flipped(&whole, 2, &ats);
+            let len = files[2].1.len();
+            let error = PackedHead::decode(&files[2].1).unwrap_err();
+            let text = format!("a compressed segment that can't be opened: {error}");
+            let lost = gap(9, SEGMENT_HEADER_LEN..len, 9, Some(13), &text);
+            assert_read(&files, &sample.log, &[lost], &TailState::Clean, &format!("{ats:?}"));
+            let found = findings(&files);
+            let told: Vec<_> = found.iter().map(|it| (it.code, it.offset, it.len)).collect();
+            let len = u64::try_from(len).unwrap();
+            let expected =
+                [("frame.damaged", 128, len - 128), ("segment.unsealed", len, 0), ("segment.gap", 0, 0)];
+            assert_eq!(told, expected, "{ats:?}");
+            assert_eq!(found[0].explanation, format!("{} bytes are hurt: {text}", len - 128));
+            assert_eq!((found[2].first, found[2].last), (Some(Position(9)), Some(Position(13))));
+            let storage = Sample::disk_with(&files);
+            let reader = LogReader::new(dir(&storage));
+            let failed = reader.read_frame(name(9), 128, &mut |_| ()).unwrap_err();
+            assert!(failed.to_string().contains(&format!(": {text}; run")), "{failed}");
+            let mut index = Vec::new();
+            reader.index(&mut |at, entry, name| index.push((at, entry, name))).unwrap();
+            assert_eq!(index, entries(&sample, |nth, _| nth != 2));
+            assert_eq!(reader.size().unwrap().compressed, 4);
+        }
+        let files = flipped(&whole, 2, &[40, 150, -1]);
+        let len = files[2].1.len();
+        let lost = gap(9, 0..len, 9, Some(13), &header_error(&files[2].1));
+        assert_read(&files, &sample.log, &[lost], &TailState::Clean, "not even a header");
+    }
+
+    /// Whoever lost the segment behind it has a compressed one at the end. What is compressed was durable.
+    #[test]
+    fn at_the_end_of_a_log_a_hurt_block_is_damage() {
+        let sample = sample();
+        let whole = packed(&sample, 64)[..4].to_vec();
+        let log = &sample.log[..17];
+        assert_eq!(findings(&whole), []);
+        assert_read(&whole, log, &[], &TailState::Clean, "whole");
+        let segment = &sample.segments[3];
+        let head = PackedHead::decode(&whole[3].1).unwrap();
+        let hurt = |frames: &[usize]| {
+            let of_frame = |nth: &usize| {
+                let at = segment.frames[*nth].start();
+                head.blocks.iter().find(|block| block.range().contains(&at)).unwrap()
+            };
+            let blocks: Vec<_> = frames.iter().map(of_frame).collect();
+            let ats: Vec<_> =
+                blocks.iter().map(|block| isize::try_from(block.stored_offset).unwrap() + 3).collect();
+            let files = flipped(&whole, 3, &ats);
+            let texts: Vec<_> = blocks.iter().map(|block| block_error(block, &files[3].1)).collect();
+            (files, texts)
+        };
+        let (files, texts) = hurt(&[1]);
+        let lost = gap(14, place(segment, 1), 15, Some(15), &texts[0]);
+        assert_read(&files, log, &[lost], &TailState::Clean, "a frame");
+        let (files, texts) = hurt(&[2, 3]);
+        let lost = gap(14, segment.frames[2].start()..segment.bytes.len(), 16, None, &texts[0]);
+        assert_read(&files, log, &[lost], &TailState::Damaged, "the last frame and the index");
+        let told: Vec<_> = findings(&files).into_iter().map(|it| (it.code, it.first, it.last)).collect();
+        let (first, last) = (Some(Position(16)), Some(Position(17)));
+        assert_eq!(told, [("frame.damaged", first, None), ("segment.gap", first, last)]);
+        // No record is in the index.
+        let (files, _) = hurt(&[3]);
+        let seen = read(&Sample::disk_with(&files), Position(1)).unwrap();
+        assert!(
+            seen.records == log && seen.gaps.is_empty() && matches!(seen.tail, TailState::Torn(_)),
+            "{seen:?}"
+        );
+        let files = flipped(&whole, 3, &[150, -1]);
+        let error = PackedHead::decode(&files[3].1).unwrap_err();
+        let text = format!("a compressed segment that can't be opened: {error}");
+        let lost = gap(14, SEGMENT_HEADER_LEN..files[3].1.len(), 14, None, &text);
+        assert_read(&files, log, &[lost], &TailState::Damaged, "both heads");
+        let told: Vec<_> = findings(&files).into_iter().map(|it| (it.code, it.first, it.last)).collect();
+        let first = Some(Position(14));
+        assert_eq!(told, [("frame.damaged", first, None), ("segment.gap", first, first)]);
+    }
+
+    /// A compressed segment says which log it is of, to whoever reads on behind it.
+    #[test]
+    fn behind_a_compressed_segment_comes_no_other_log() {
+        let sample = sample();
+        let mut files = packed(&sample, 300);
+        with_header(&mut files[4].1, |header| header.log_id = LogId([9; 16]));
+        let text = "it belongs to another log (09090909-0909-0909-0909-090909090909)";
+        let lost = gap(18, 0..files[4].1.len(), 18, None, text);
+        assert_read(&files, &sample.log, &[lost], &TailState::Damaged, "another log's");
+    }
+
+    #[test]
+    fn an_error_of_the_disk_is_no_damage_of_a_block() {
+        let sample = sample();
+        let files = packed(&sample, 300);
+        let storage = Sample::disk_with(&files);
+        for from in [1, 10, 12, 13] {
+            storage.take_calls();
+            read(&storage, Position(from)).unwrap();
+            for after in 0..reads(&storage).len() {
+                storage
+                    .fail(Fault::new(CallKind::Read, FaultError::EIO).after(u64::try_from(after).unwrap()));
+                let failed = read(&storage, Position(from)).unwrap_err();
+                assert_eq!(
+                    (failed.kind(), storage.armed_faults()),
+                    (ErrorKind::Io, 0),
+                    "{from}, read {after}"
+                );
+            }
+        }
+    }
+}
