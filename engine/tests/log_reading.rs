@@ -222,9 +222,9 @@ fn a_segment_of_another_log_is_not_read() {
     let foreign: Vec<_> = storage.files().iter().map(|path| storage.read_file(path).unwrap()).collect();
     assert_eq!(foreign.len(), 5);
     let text = "it belongs to another log (09090909-0909-0909-0909-090909090909)";
-    for nth in 1..5 {
-        let files = sample.with(nth, |bytes| bytes.clone_from(&foreign[nth]));
-        let (first, len) = (sample.segments[nth].name.0.0, foreign[nth].len());
+    for (nth, strange) in foreign.iter().enumerate().skip(1) {
+        let files = sample.with(nth, |bytes| bytes.clone_from(strange));
+        let (first, len) = (sample.segments[nth].name.0.0, strange.len());
         let next = sample.segments.get(nth + 1).map(|next| next.name.0.0 - 1);
         let tail = if next.is_some() { TailState::Clean } else { TailState::Damaged };
         let gaps = [gap(first, 0..len, first, next, text)];

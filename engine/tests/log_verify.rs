@@ -227,6 +227,31 @@ fn a_torn_end_is_repairable_and_told_with_where_the_log_goes_on() {
     }
 }
 
+/// Where nothing is lost, an index that is wrong is told; where something is, it is wrong of necessity.
+#[test]
+fn an_index_that_lies_is_told_where_nothing_is_lost() {
+    let sample = sample();
+    let third = &sample.segments[2];
+    let (second, footer) = (third.frames[1].start(), third.frames[3].start());
+    let index = footer..third.bytes.len() - 8;
+    let wrong = "the segment's index does not match its records; it can be rebuilt from them";
+    let wrong = finding((Severity::Warning, "footer.wrong"), 9, index, None, wrong);
+    let lie = |bytes: &mut Vec<u8>| with_index(bytes, |entries| entries[0].frame_offset = 264);
+    assert_found(&sample.with(2, lie), std::slice::from_ref(&wrong), "an index that lies");
+    let files = sample.with(2, |bytes| {
+        lie(bytes);
+        insert(bytes, second, 0x89);
+    });
+    let skipped = "a frame of kind 137 that this version skips";
+    let skipped = finding((Severity::Note, "frame.skipped"), 9, 264..360, None, skipped);
+    let later = |it: &Finding| Finding { offset: it.offset + 96, ..it.clone() };
+    assert_found(&files, &[skipped, later(&wrong)], "a note and an index that lies");
+    let mut files = sample.with(2, lie);
+    files.remove(0);
+    let gap = finding(lost("segment.missing"), 6, 0..0, (1, Some(5)), "1 segments before it are missing");
+    assert_found(&files, &[gap], "something else is lost");
+}
+
 #[test]
 fn damage_of_frames_is_told_with_what_is_missing() {
     let sample = sample();
@@ -276,25 +301,6 @@ fn damage_of_frames_is_told_with_what_is_missing() {
     let files = sample.with(2, |bytes| drop(bytes.drain(second.clone())));
     let moved = second.start..second.start + last.len();
     assert_found(&files, &[missing(moved, 10, 12)], "a frame that was taken out");
-
-    // Where nothing is lost, an index that is wrong is told; where something is, it is wrong of necessity.
-    let wrong = "the segment's index does not match its records; it can be rebuilt from them";
-    let wrong = finding((Severity::Warning, "footer.wrong"), 9, index.clone(), None, wrong);
-    let lie = |bytes: &mut Vec<u8>| with_index(bytes, |entries| entries[0].frame_offset = 264);
-    assert_found(&sample.with(2, lie), std::slice::from_ref(&wrong), "an index that lies");
-    let files = sample.with(2, |bytes| {
-        lie(bytes);
-        let at = second.start;
-        insert(bytes, at, 0x89);
-    });
-    let skipped = "a frame of kind 137 that this version skips";
-    let skipped = finding((Severity::Note, "frame.skipped"), 9, 264..360, None, skipped);
-    let later = |it: &Finding| Finding { offset: it.offset + 96, ..it.clone() };
-    assert_found(&files, &[skipped, later(&wrong)], "a note and an index that lies");
-    let mut files = sample.with(2, lie);
-    files.remove(0);
-    let gap = finding(lost("segment.missing"), 6, 0..0, (1, Some(5)), "1 segments before it are missing");
-    assert_found(&files, &[gap], "something else is lost");
 
     let files = sample.with(2, |bytes| {
         bytes[footer.start + 44] ^= 1;
