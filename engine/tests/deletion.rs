@@ -47,6 +47,12 @@ fn files_with(storage: &SimStorage, text: &str) -> Vec<String> {
     found.map(|path| path.display().to_string()).collect()
 }
 
+/// How often the secret is found in the workspace of a session.
+fn hits(store: &Store, id: SessionId) -> u64 {
+    let workspace = store.reader().session(id).unwrap().place().workspace.clone();
+    store.reader().memory(&workspace).search(&MemoryQuery::of_text(SECRET)).unwrap().total
+}
+
 #[track_caller]
 fn check_whole(store: &Store, id: SessionId) {
     assert!(!store.reader().was_deleted(b"/w", id).unwrap(), "it is there, and is said to be deleted");
@@ -196,10 +202,7 @@ fn a_loss_of_power_at_any_call_leaves_all_of_an_archive_or_nothing() {
     let whole = SimStorage::new();
     let [id, stays] = two(&whole);
     open(&whole).delete(id).unwrap();
-    let hits = |store: &Store| {
-        let workspace = store.reader().session(stays).unwrap().place().workspace.clone();
-        store.reader().memory(&workspace).search(&MemoryQuery::of_text(SECRET)).unwrap().total
-    };
+    let hits = |store: &Store| hits(store, stays);
     let before = hits(&open(&whole));
     assert!(before > 0);
     let (mut undone, mut done) = (0, 0);
@@ -282,10 +285,7 @@ fn a_writer_that_comes_late_finds_nothing() {
 fn an_id_is_not_used_again_while_its_session_is_going() {
     let whole = SimStorage::new();
     let [id, stays] = two(&whole);
-    let hits = |store: &Store| {
-        let workspace = store.reader().session(stays).unwrap().place().workspace.clone();
-        store.reader().memory(&workspace).search(&MemoryQuery::of_text(SECRET)).unwrap().total
-    };
+    let hits = |store: &Store| hits(store, stays);
     let before = hits(&open(&whole));
     for nth in 0..remove_calls(&whole, id, ArchiveFate::Kept) {
         let storage = whole.power_cut(CrashMode::KeepAll);

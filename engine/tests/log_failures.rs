@@ -17,11 +17,11 @@ use sessionlog::storage::{
     Access, Call, CallKind, CrashMode, Fault, FaultError, Repeat, SimStorage, Storage,
 };
 use sessionlog::{Error, ErrorKind};
-use sessionlog_codec::footer::{self, FooterEntry, LOCATOR_LEN};
+use sessionlog_codec::footer::{self, FooterEntry};
 use sessionlog_codec::frame::{self, FrameFields};
 use sessionlog_codec::ids::{Digest, Epoch, Position};
 use sessionlog_codec::record::Payload;
-use sessionlog_codec::segment::{self, SegmentHeader};
+use sessionlog_codec::segment::SegmentHeader;
 use support::hooked::Hooked;
 use support::sample::Sample;
 use support::{
@@ -843,82 +843,6 @@ fn a_footer_of_another_chain_is_damage() {
     };
     storage.corrupt(&path, seal).unwrap();
     assert_eq!(kind(open(&storage, opts)), ErrorKind::Corrupt);
-}
-
-/// Where frames of a log begin that is written by hand: each of one record, by the owner of an epoch, in one chain.
-fn written_by_hand(storage: &SimStorage, epochs: &[u64], indexed: &[usize]) -> (PathBuf, Vec<usize>) {
-    create(storage, options(8 << 20, 0)).append(batch(1, &[10]), Durability::Sync).unwrap();
-    let path = storage.files().pop().unwrap();
-    let header = SegmentHeader::decode(&storage.read_file(&path).unwrap()).unwrap();
-    let mut bytes = header.encode().to_vec();
-    let (mut chain, mut places, mut entries) = (header.previous, Vec::new(), Vec::new());
-    let frame = |bytes: &mut Vec<u8>, salt, chain: &Digest, position: u64, epoch| {
-        let record = records(position, &[10]).remove(0);
-        let fields = FrameFields::records(Position(position), Epoch(epoch), Position(position - 1));
-        let borrowed = [(record.envelope, Payload::Present(&record.payload))];
-        frame::encode(bytes, salt, chain, fields, &borrowed).unwrap()
-    };
-    for ((position, epoch), of) in (1..).zip(epochs).zip(indexed) {
-        places.push(bytes.len());
-        let offset = u32::try_from(bytes.len()).unwrap();
-        entries.push(FooterEntry::of(&records(*of as u64, &[10])[0].envelope, offset));
-        chain = frame(&mut bytes, header.salt, &chain, position, *epoch);
-    }
-    let next = Position(epochs.len() as u64 + 1);
-    let epoch = Epoch(*epochs.iter().max().unwrap());
-    places.push(bytes.len());
-    footer::encode(&mut bytes, header.salt, next, epoch, &chain, &entries).unwrap();
-    places.push(bytes.len());
-    storage.put_file(&path, bytes).unwrap();
-    let number = header.segment_no.next().unwrap();
-    let salt = segment::salt(LOG, number);
-    let first_position = next;
-    let header = SegmentHeader { segment_no: number, first_position, epoch, salt, previous: chain, ..header };
-    let mut bytes = header.encode().to_vec();
-    frame(&mut bytes, salt, &chain, next.0, epoch.0);
-    storage.put_file(dir(storage).segment_path(SegmentName(next)), bytes).unwrap();
-    (path, places)
-}
-
-/// All frames are whole, and something does not fit: an index that tells something else, an owner that came late.
-#[test]
-fn what_does_not_fit_is_named_with_its_place() {
-    let verify = |storage: &SimStorage| LogReader::new(dir(storage)).verify().unwrap().findings;
-    let storage = disk();
-    written_by_hand(&storage, &[1, 1, 2], &[1, 2, 3]);
-    assert_eq!(verify(&storage), []);
-    assert_eq!(all(&storage).len(), 4);
-
-    let storage = disk();
-    let (path, places) = written_by_hand(&storage, &[1, 1, 2], &[1, 4, 3]);
-    let found = verify(&storage).remove(0);
-    assert_eq!((found.severity, found.code, &found.file), (Severity::Warning, "footer.wrong", &path));
-    assert_eq!((found.offset, found.len), (places[3] as u64, (places[4] - places[3] - LOCATOR_LEN) as u64));
-    assert_eq!((verify(&storage).len(), all(&storage).len()), (1, 4));
-
-    let storage = disk();
-    let (path, places) = written_by_hand(&storage, &[1, 2, 1], &[1, 2, 3]);
-    let found = verify(&storage);
-    let late = found.iter().find(|finding| finding.code == "frame.fenced").unwrap();
-    assert_eq!((late.severity, &late.file, late.offset), (Severity::Lost, &path, places[2] as u64));
-    assert_eq!((late.len, late.first), ((places[3] - places[2]) as u64, Some(Position(3))));
-}
-
-/// The space that an open log has ahead of its end is no damage, and is told.
-#[test]
-fn space_that_is_not_used_yet_is_a_note() {
-    let storage = disk();
-    let writer = create(&storage, options(8 << 20, 4096));
-    writer.append(batch(1, &[10]), Durability::Sync).unwrap();
-    let path = storage.files().pop().unwrap();
-    let len = storage.read_file(&path).unwrap().len() as u64;
-    let found = LogReader::new(dir(&storage)).verify().unwrap().findings;
-    assert_eq!(found.len(), 1);
-    assert_eq!((found[0].severity, found[0].code), (Severity::Note, "space.unused"));
-    writer.close().unwrap();
-    let used = storage.read_file(&path).unwrap().len() as u64;
-    assert_eq!((found[0].offset, found[0].len), (used, len - used));
-    assert_eq!(LogReader::new(dir(&storage)).verify().unwrap().findings, []);
 }
 
 /// What was queued can be read after a flush, though nobody waits for it: a host shows what it has just written.

@@ -19,7 +19,7 @@ use sessionlog_codec::ids::{Digest, Epoch, LogId, Position};
 use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
 use sessionlog_codec::segment::{self, SegmentHeader};
 use support::hooked::Hooked;
-use support::sample::append_groups;
+use support::sample::{SMALL, append_groups};
 use support::{
     LOG, Logged, SEGMENTS, batch, content, create, dir, disk, is_sync, last, logged, options, read_on,
 };
@@ -113,20 +113,10 @@ fn live(writer: LogWriter, dir: &LogDir, opts: LogOptions, mut expected: Vec<Log
 /// Segments of a log that has frames of one and of several records, and where its frames end.
 fn origin(storage: &SimStorage, opts: LogOptions) -> (Vec<Logged>, Vec<Position>) {
     let writer = create(storage, opts);
-    let groups: &[&[&[usize]]] = &[
-        &[&[5]],
-        &[&[40, 0, 3], &[17]],
-        &[&[9, 30]],
-        &[&[100], &[3]],
-        &[&[1, 2, 3]],
-        &[&[64], &[11]],
-        &[&[33]],
-        &[&[8, 8], &[21], &[2]],
-    ];
-    let log = append_groups(&writer, groups);
+    let log = append_groups(&writer, SMALL);
     writer.close().unwrap();
     let mut next = 1;
-    let ends = groups.iter().flat_map(|group| group.iter()).map(|lens| {
+    let ends = SMALL.iter().flat_map(|group| group.iter()).map(|lens| {
         next += u64::try_from(lens.len()).unwrap();
         Position(next - 1)
     });

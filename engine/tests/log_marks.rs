@@ -14,10 +14,8 @@ use sessionlog::log::{
     Cursor, Durability, DurableEnd, ForkPoint, LogReader, LogWriter, ReadItem, Recovering,
 };
 use sessionlog::storage::{CallKind, CrashMode, Fault, FaultError, SimStorage};
-use sessionlog_codec::frame::Frame;
 use sessionlog_codec::ids::{LogId, Position};
-use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
-use sessionlog_codec::segment::SegmentHeader;
+use support::patched::frames;
 use support::{LOG, all, batch, create, dir, disk, open, options};
 
 fn log(storage: &SimStorage) -> LogReader {
@@ -188,15 +186,10 @@ fn the_newest_records_are_whole_or_an_error() {
         }
     }
     // A write that went to the wrong place: a whole frame, and not the one that belongs there.
-    let place = |bytes: &[u8], nth: usize| {
-        let salt = SegmentHeader::decode(bytes).unwrap().salt;
-        let len = |at: usize| Frame::decode(&bytes[at..], salt).unwrap().header().frame_len();
-        let at = (0..nth).fold(SEGMENT_HEADER_LEN, |at, _| at + len(at));
-        at..at + len(at)
-    };
     let change = |bytes: &mut Vec<u8>| {
-        let (third, fourth) = (bytes[place(bytes, 3)].to_vec(), place(bytes, 4));
-        bytes.splice(fourth, third);
+        let places = frames(bytes);
+        let third = bytes[places[3].clone()].to_vec();
+        bytes.splice(places[4].clone(), third);
     };
     storage.corrupt(&path, change).unwrap();
     let error = read(&storage, 1).unwrap_err();

@@ -15,13 +15,12 @@ use sessionlog::log::{
 };
 use sessionlog::storage::{Call, CallKind, Fault, FaultError, SimStorage};
 use sessionlog_codec::footer::FooterEntry;
-use sessionlog_codec::frame::Frame;
 use sessionlog_codec::ids::{LogId, Position};
 use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
 use sessionlog_codec::segment::SegmentHeader;
 use support::hooked::Hooked;
-use support::patched::{from_the_future, insert, seal, with_header, with_index};
-use support::sample::{Left, Sample, Segment, append_groups};
+use support::patched::{from_the_future, header_error, insert, seal, why, with_header, with_index};
+use support::sample::{SMALL, Sample, Segment, append_groups};
 use support::{Logged, Seen, batch, create, dir, dir_on, disk, options, read, read_on};
 
 type Files = Vec<(SegmentName, Vec<u8>)>;
@@ -29,26 +28,8 @@ type Files = Vec<(SegmentName, Vec<u8>)>;
 const BEHIND: &str = "the segments behind this one are missing";
 const BEFORE: &str = "the segments before this one are missing";
 
-/// Five segments: the records 1 to 5, 6 to 8, 9 to 13, 14 to 17, and 18 and 19 in the one that is written to.
-fn sample() -> Sample {
-    let sample = Sample::small(0, Left::Closed);
-    let firsts: Vec<u64> = sample.segments.iter().map(|segment| segment.name.0.0).collect();
-    assert_eq!((firsts, sample.log.len()), (vec![1, 6, 9, 14, 18], 19));
-    sample
-}
-
 fn name(first: u64) -> SegmentName {
     SegmentName(Position(first))
-}
-
-/// What is wrong with the frame at a place.
-fn why(bytes: &[u8], at: usize) -> String {
-    let salt = SegmentHeader::decode(bytes).unwrap().salt;
-    Frame::decode(&bytes[at..], salt).unwrap_err().to_string()
-}
-
-fn header_error(bytes: &[u8]) -> String {
-    SegmentHeader::decode(bytes).unwrap_err().to_string()
 }
 
 /// Where the `nth` frame is, up to the next one.
@@ -99,7 +80,7 @@ fn assert_read(files: &Files, log: &[Logged], gaps: &[Gap], tail: &TailState, wh
 
 #[test]
 fn a_hurt_frame_costs_its_own_records() {
-    let sample = sample();
+    let sample = Sample::closed();
     for (nth, segment) in sample.segments.iter().enumerate().take(4) {
         let mut first = segment.name.0.0;
         for (frame, at) in segment.frames.iter().enumerate() {
@@ -119,7 +100,7 @@ fn a_hurt_frame_costs_its_own_records() {
 
 #[test]
 fn what_is_missing_in_a_sealed_segment_is_told_with_its_place() {
-    let sample = sample();
+    let sample = Sample::closed();
     let third = &sample.segments[2];
     let (second, last, footer) = (place(third, 1), place(third, 2), place(third, 3));
     let whole = 0..third.bytes.len();
@@ -179,7 +160,7 @@ fn what_is_missing_in_a_sealed_segment_is_told_with_its_place() {
 
 #[test]
 fn missing_segments_are_told_where_they_should_be() {
-    let sample = sample();
+    let sample = Sample::closed();
     let len = |nth: usize| sample.segments[nth].bytes.len();
     let end = |nth: usize| len(nth)..len(nth);
     let told = |missing: &[usize], gaps: &[Gap], log: &[Logged]| {
@@ -203,22 +184,10 @@ fn missing_segments_are_told_where_they_should_be() {
 /// A stranger's records in a conversation would be sent to a model as if they had been said in it.
 #[test]
 fn a_segment_of_another_log_is_not_read() {
-    let sample = sample();
+    let sample = Sample::closed();
     let storage = disk();
     let stranger = LogWriter::create(dir(&storage), sample.options, LogId([9; 16])).unwrap();
-    append_groups(
-        &stranger,
-        &[
-            &[&[5]],
-            &[&[40, 0, 3], &[17]],
-            &[&[9, 30]],
-            &[&[100], &[3]],
-            &[&[1, 2, 3]],
-            &[&[64], &[11]],
-            &[&[33]],
-            &[&[8, 8], &[21], &[2]],
-        ],
-    );
+    append_groups(&stranger, SMALL);
     let foreign: Vec<_> = storage.files().iter().map(|path| storage.read_file(path).unwrap()).collect();
     assert_eq!(foreign.len(), 5);
     let text = "it belongs to another log (09090909-0909-0909-0909-090909090909)";
@@ -261,7 +230,7 @@ fn a_segment_of_another_log_is_not_read() {
 /// What a newer version wrote is not missing: a gap would send its owner to a salvage that nothing needs.
 #[test]
 fn what_a_newer_version_wrote_ends_the_reading_and_is_no_gap() {
-    let sample = sample();
+    let sample = Sample::closed();
     for (nth, segment) in sample.segments.iter().enumerate() {
         let files = sample.with(nth, |bytes| from_the_future(bytes));
         let tail = TailState::Newer(header_error(&files[nth].1));
@@ -324,7 +293,7 @@ fn the_end_of_a_log_is_torn_hurt_or_half_created() {
     let lost = gap(1, 0..len, 1, None, &header_error(&files[0].1));
     assert_read(&files, &sample.log, &[lost], &TailState::Damaged, "the only header hurt");
 
-    let sample = self::sample();
+    let sample = Sample::closed();
     for bytes in [vec![], vec![0; 100], vec![0; SEGMENT_HEADER_LEN]] {
         let mut files = sample.files();
         files.push((name(20), bytes.clone()));
@@ -345,7 +314,7 @@ fn the_end_of_a_log_is_torn_hurt_or_half_created() {
 /// An index is there to be quick with. One that is wrong, with checksums that hold, must not take records away.
 #[test]
 fn an_index_that_lies_costs_no_record() {
-    let sample = sample();
+    let sample = Sample::closed();
     let third = &sample.segments[2];
     let mut places = vec![0, 8, SEGMENT_HEADER_LEN, third.bytes.len(), usize::MAX];
     places.extend(third.frames.iter().map(|frame| frame.start()));
@@ -426,7 +395,7 @@ fn the_end_of_a_segment_is_read_without_what_is_before_it() {
 /// Whoever has enough gets nothing more, neither records nor gaps, and nothing more is read for them.
 #[test]
 fn a_reader_that_has_enough_gets_no_more() {
-    let sample = sample();
+    let sample = Sample::closed();
     let files = sample.with(0, |bytes| bytes[sample.segments[0].frames[1].start() + 20] ^= 4);
     let storage = Sample::disk_with(&files);
     let items = |most: usize| {
@@ -455,7 +424,7 @@ fn a_reader_that_has_enough_gets_no_more() {
 /// no other. A log of one segment is gone with it.
 #[test]
 fn a_segment_that_vanishes_is_half_created_if_it_is_the_last_of_several() {
-    let sample = sample();
+    let sample = Sample::closed();
     let gone = Fault::new(CallKind::Open, FaultError::Kind(std::io::ErrorKind::NotFound));
     for count in 1..=5 {
         for nth in 0..count {
@@ -564,7 +533,7 @@ fn entries(sample: &Sample, is_there: impl Fn(usize, usize) -> bool) -> Vec<Entr
 
 #[test]
 fn an_index_names_each_record_that_can_be_read() {
-    let sample = sample();
+    let sample = Sample::closed();
     let starts: Vec<usize> = sample.segments[2].frames.iter().map(|frame| frame.start()).collect();
     let end = sample.segments[2].bytes.len();
     let last = sample.segments[4].frames[0].start();
@@ -614,7 +583,7 @@ fn an_index_names_each_record_that_can_be_read() {
 
 #[test]
 fn a_frame_is_read_from_where_the_index_says_and_from_nowhere_else() {
-    let sample = sample();
+    let sample = Sample::closed();
     let storage = Sample::disk_with(&sample.files());
     let reader = LogReader::new(dir(&storage));
     let mut places = Vec::new();
@@ -662,7 +631,7 @@ fn a_frame_is_read_from_where_the_index_says_and_from_nowhere_else() {
 
 #[test]
 fn the_size_is_that_of_the_files() {
-    let sample = sample();
+    let sample = Sample::closed();
     let storage = Sample::disk_with(&sample.files());
     let bytes = u64::try_from(sample.segments.iter().map(|it| it.bytes.len()).sum::<usize>()).unwrap();
     let size = LogReader::new(dir(&storage)).size().unwrap();
@@ -673,7 +642,7 @@ fn the_size_is_that_of_the_files() {
 /// A chain that does not hold is for an owner to refuse and for a check to tell. Each record is there.
 #[test]
 fn a_broken_chain_costs_a_reader_nothing() {
-    let sample = sample();
+    let sample = Sample::closed();
     for nth in [2, 4] {
         let at = sample.segments[nth].frames[0].start();
         let files = sample.with(nth, |bytes| {
@@ -746,7 +715,7 @@ mod packed {
 
     #[test]
     fn a_compressed_log_is_counted_and_read_as_the_plain_one() {
-        let sample = sample();
+        let sample = Sample::closed();
         let plain: usize = sample.segments.iter().map(|it| it.bytes.len()).sum();
         // The last of them has heads that are longer than what is read to begin with.
         for block_len in [10_000, 300, 64, 2] {
@@ -784,7 +753,7 @@ mod packed {
 
     #[test]
     fn a_hurt_block_costs_the_frames_that_are_in_it() {
-        let sample = sample();
+        let sample = Sample::closed();
         for (block_len, nth) in [(10_000, 0), (300, 1), (64, 1), (64, 2), (20, 2)] {
             let whole = packed(&sample, block_len);
             let segment = &sample.segments[nth];
@@ -846,7 +815,7 @@ mod packed {
     /// The last block is cut with what is behind it, or grew.
     #[test]
     fn the_end_of_a_compressed_file_is_checked() {
-        let sample = sample();
+        let sample = Sample::closed();
         let whole = packed(&sample, 300);
         let (bytes, head) = (&whole[2].1, PackedHead::decode(&whole[2].1).unwrap());
         let copy = bytes.len() - 16 - head.encoded_len();
@@ -886,7 +855,7 @@ mod packed {
 
     #[test]
     fn a_hurt_head_costs_nothing_while_its_copy_is_whole() {
-        let sample = sample();
+        let sample = Sample::closed();
         for block_len in [300, 2] {
             let whole = packed(&sample, block_len);
             // The magic, the version, and a field of the header before the head; the head's magic, its length, a field, the
@@ -912,7 +881,7 @@ mod packed {
 
     #[test]
     fn without_a_head_the_segment_is_lost_and_no_other() {
-        let sample = sample();
+        let sample = Sample::closed();
         let whole = packed(&sample, 300);
         // The head, and the locator of its copy or the copy.
         for ats in [[150, -1], [150, -9], [150, -17], [150, -60]] {
@@ -948,7 +917,7 @@ mod packed {
     /// Whoever lost the segment behind it has a compressed one at the end. What is compressed was durable.
     #[test]
     fn at_the_end_of_a_log_a_hurt_block_is_damage() {
-        let sample = sample();
+        let sample = Sample::closed();
         let whole = packed(&sample, 64)[..4].to_vec();
         let log = &sample.log[..17];
         assert_eq!(findings(&whole), []);
@@ -996,7 +965,7 @@ mod packed {
     /// A compressed segment says which log it is of, to whoever reads on behind it.
     #[test]
     fn behind_a_compressed_segment_comes_no_other_log() {
-        let sample = sample();
+        let sample = Sample::closed();
         let mut files = packed(&sample, 300);
         with_header(&mut files[4].1, |header| header.log_id = LogId([9; 16]));
         let text = "it belongs to another log (09090909-0909-0909-0909-090909090909)";
@@ -1006,7 +975,7 @@ mod packed {
 
     #[test]
     fn an_error_of_the_disk_is_no_damage_of_a_block() {
-        let sample = sample();
+        let sample = Sample::closed();
         let files = packed(&sample, 300);
         let storage = Sample::disk_with(&files);
         for from in [1, 10, 12, 13] {

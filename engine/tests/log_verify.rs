@@ -14,7 +14,7 @@ use sessionlog_codec::frame::Frame;
 use sessionlog_codec::ids::{Digest, Epoch, LogId, Position, SegmentNo};
 use sessionlog_codec::limits::SEGMENT_HEADER_LEN;
 use sessionlog_codec::segment::SegmentHeader;
-use support::patched::{from_the_future, insert, seal, with_header, with_index};
+use support::patched::{from_the_future, header_error, insert, seal, why, with_header, with_index};
 use support::sample::{Left, Sample, append_groups};
 use support::{LOG, dir, disk, open};
 
@@ -24,11 +24,6 @@ const CHAIN_OF_SEGMENT: &str = "its header names another chain hash than the seg
 const CHAIN_OF_FRAME: &str =
     "its chain hash does not follow from the frame before it: something was changed on purpose";
 const UNSEALED: &str = "a segment follows it, but it has no footer: its end is hurt or missing";
-
-/// Five segments: the records 1 to 5, 6 to 8, 9 to 13, 14 to 17, and 18 and 19 in the one that is written to.
-fn sample() -> Sample {
-    Sample::small(0, Left::Closed)
-}
 
 fn name(first: u64) -> SegmentName {
     SegmentName(Position(first))
@@ -63,15 +58,6 @@ fn lost(code: &'static str) -> (Severity, &'static str) {
     (Severity::Lost, code)
 }
 
-fn why(bytes: &[u8], at: usize) -> String {
-    let salt = SegmentHeader::decode(bytes).unwrap().salt;
-    Frame::decode(&bytes[at..], salt).unwrap_err().to_string()
-}
-
-fn header_error(bytes: &[u8]) -> String {
-    SegmentHeader::decode(bytes).unwrap_err().to_string()
-}
-
 fn assert_found(files: &Files, expected: &[Finding], what: &str) {
     assert_eq!(verify(files).findings, expected, "{what}");
 }
@@ -90,7 +76,7 @@ fn chain(segment: &[u8]) -> Digest {
 #[test]
 fn a_whole_log_is_counted_and_nothing_is_found() {
     for (sample, segments, frames, records) in [
-        (sample(), 5, 13, 19),
+        (Sample::closed(), 5, 13, 19),
         (Sample::small(0, Left::Sealed), 5, 14, 20),
         (Sample::small(4096, Left::Open), 5, 13, 19),
         (Sample::wide(), 1, 8, 10),
@@ -143,7 +129,7 @@ fn a_whole_log_is_counted_and_nothing_is_found() {
 /// What can't be read is not taken for anything.
 #[test]
 fn an_error_of_the_disk_is_no_finding() {
-    let sample = sample();
+    let sample = Sample::closed();
     for segment in &sample.segments {
         for kind in [CallKind::Open, CallKind::Read] {
             let storage = Sample::disk_with(&sample.files());
@@ -155,7 +141,7 @@ fn an_error_of_the_disk_is_no_finding() {
 
 #[test]
 fn what_was_being_created_is_repairable_and_empty() {
-    let sample = sample();
+    let sample = Sample::closed();
     let header = sample.segments[0].bytes[..SEGMENT_HEADER_LEN].to_vec();
     let mut torn = sample.segments[0].bytes[..200].to_vec();
     torn[150] ^= 1;
@@ -230,7 +216,7 @@ fn a_torn_end_is_repairable_and_told_with_where_the_log_goes_on() {
 /// Where nothing is lost, an index that is wrong is told; where something is, it is wrong of necessity.
 #[test]
 fn an_index_that_lies_is_told_where_nothing_is_lost() {
-    let sample = sample();
+    let sample = Sample::closed();
     let third = &sample.segments[2];
     let (second, footer) = (third.frames[1].start(), third.frames[3].start());
     let index = footer..third.bytes.len() - 8;
@@ -254,7 +240,7 @@ fn an_index_that_lies_is_told_where_nothing_is_lost() {
 
 #[test]
 fn damage_of_frames_is_told_with_what_is_missing() {
-    let sample = sample();
+    let sample = Sample::closed();
     let third = &sample.segments[2];
     let place = |nth: usize| third.frames[nth].start()..third.frames[nth].end;
     let (second, last, footer) = (place(1), place(2), place(3));
@@ -324,7 +310,7 @@ fn damage_of_frames_is_told_with_what_is_missing() {
 /// Whoever replaces records by others, with checksums that are right, is found out.
 #[test]
 fn a_chain_that_does_not_hold_is_told_where_it_breaks() {
-    let sample = sample();
+    let sample = Sample::closed();
     let third = &sample.segments[2];
     let frame = |nth: usize, first: u64| {
         let range = third.frames[nth].start()..third.frames[nth].end;
@@ -378,7 +364,7 @@ fn a_chain_that_does_not_hold_is_told_where_it_breaks() {
 
 #[test]
 fn segments_that_do_not_follow_each_other_are_told() {
-    let sample = sample();
+    let sample = Sample::closed();
     let gap = |at: u64, next: u64| {
         let text = format!("it starts at position {at}, but {next} comes next");
         finding(lost("segment.gap"), at, 0..0, (next, Some(at - 1)), text)
@@ -425,7 +411,7 @@ fn segments_that_do_not_follow_each_other_are_told() {
 
 #[test]
 fn a_segment_of_another_log_is_told_and_one_of_a_fork_is_its_own() {
-    let sample = sample();
+    let sample = Sample::closed();
     let other = LogId([9; 16]);
     let storage = disk();
     let stranger = LogWriter::create(dir(&storage), sample.options, other).unwrap();
@@ -466,7 +452,7 @@ fn a_segment_of_another_log_is_told_and_one_of_a_fork_is_its_own() {
 /// What a newer version wrote is there. Who was told that it is lost would salvage a log that nothing is wrong with.
 #[test]
 fn what_a_newer_version_wrote_is_not_lost() {
-    let sample = sample();
+    let sample = Sample::closed();
     for (nth, segment) in sample.segments.iter().enumerate() {
         let first = segment.name.0.0;
         let files = sample.with(nth, |bytes| from_the_future(bytes));

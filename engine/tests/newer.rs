@@ -23,12 +23,11 @@ use sessionlog::{
     ErrorKind, ForkOptions, ForkPoint, Message, NewSession, SessionReader, SnapshotPolicy, Store,
     StoreOptions,
 };
-use sessionlog_codec::frame::Frame;
 use sessionlog_codec::ids::{Digest, FormatVersion};
 use sessionlog_codec::limits::{FRAME_HEADER_LEN, SEGMENT_HEADER_LEN};
 use sessionlog_codec::segment::SegmentHeader;
 use support::content;
-use support::patched::{crc32, frames, seal};
+use support::patched::{self, frames, seal, with_header};
 use support::tree::open_with;
 
 const ID: SessionId = SessionId([9; 16]);
@@ -85,10 +84,9 @@ fn log_files(storage: &SimStorage) -> BTreeMap<PathBuf, Vec<u8>> {
 fn version(storage: &SimStorage, nth: usize, format: u16, reader: u16) {
     let path = &segments(storage)[nth];
     let change = |bytes: &mut Vec<u8>| {
-        let header = SegmentHeader::decode(bytes).unwrap();
-        let (format, reader) = (FormatVersion(format), FormatVersion(reader));
-        let header = SegmentHeader { format, reader, ..header };
-        bytes[..SEGMENT_HEADER_LEN].copy_from_slice(&header.encode());
+        with_header(bytes, |header| {
+            (header.format, header.reader) = (FormatVersion(format), FormatVersion(reader));
+        });
     };
     storage.corrupt(path, change).unwrap();
 }
@@ -98,18 +96,9 @@ fn insert(storage: &SimStorage, nth: usize, kind: u8) -> Vec<u8> {
     let path = segments(storage).pop().unwrap();
     let mut inserted = Vec::new();
     let change = |bytes: &mut Vec<u8>| {
-        let before = frames(bytes)[nth].clone();
-        let salt = SegmentHeader::decode(bytes).unwrap().salt;
-        let next = Frame::decode(&bytes[before.clone()], salt).unwrap().header().fields.next_position();
-        let mut other = bytes[before.start..before.start + FRAME_HEADER_LEN].to_vec();
-        other.extend_from_slice(b"an index to come");
-        other[4] = kind;
-        other[8..12].copy_from_slice(&16_u32.to_le_bytes());
-        other[16..24].copy_from_slice(&next.0.to_le_bytes());
-        let at = before.end;
-        bytes.splice(at..at, other.iter().copied());
-        seal(bytes, at);
-        inserted = bytes[at..at + other.len()].to_vec();
+        let at = frames(bytes)[nth].end;
+        let len = patched::insert(bytes, at, kind);
+        inserted = bytes[at..at + len].to_vec();
     };
     storage.corrupt(path, change).unwrap();
     inserted
@@ -245,7 +234,7 @@ fn a_newer_way_to_compress_is_unsupported_and_nothing_of_it_is_touched() {
                 for start in [0, len - 16 - end] {
                     let head = &mut bytes[start..start + end];
                     head[at] = byte;
-                    let crc = crc32(0, &head[SEGMENT_HEADER_LEN..end - 4]);
+                    let crc = patched::crc32(0, &head[SEGMENT_HEADER_LEN..end - 4]);
                     head[end - 4..].copy_from_slice(&crc.to_le_bytes());
                 }
             };

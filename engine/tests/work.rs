@@ -426,6 +426,11 @@ fn a_person_is_asked_about_each_orphan_once() {
     assert!(offered(&session).is_empty());
 }
 
+fn attempt() -> Attempt {
+    let (role, trigger) = (SummaryRole::User, CompactionTrigger::Auto);
+    Attempt { compaction_id: "c".into(), role, trigger, model: None, usage: None }
+}
+
 #[test]
 fn a_compaction_is_applied_whole_or_not_at_all() {
     let session = Crashing::new();
@@ -437,13 +442,6 @@ fn a_compaction_is_applied_whole_or_not_at_all() {
     let policy = Policy { output_min: 8, ..Policy::default() };
     let settings = CompactionSettings { window: Some(1_500), policy, ..CompactionSettings::default() };
     let plan = session.plan_compaction(ROOT, &settings).unwrap();
-    let attempt = || Attempt {
-        compaction_id: "c".into(),
-        role: SummaryRole::User,
-        trigger: CompactionTrigger::Auto,
-        model: None,
-        usage: None,
-    };
     let before = (session.context().unwrap(), session.last());
     let empty = session.apply_compaction(&plan, " ", attempt()).unwrap_err();
     let long = session.apply_compaction(&plan, &"word ".repeat(9_000), attempt()).unwrap_err();
@@ -511,14 +509,7 @@ fn what_the_host_pins_stays() {
         }
     }
     let plan = session.plan_compaction(ROOT, &settings(Pinned::default())).unwrap();
-    let attempt = Attempt {
-        compaction_id: "c".into(),
-        role: SummaryRole::User,
-        trigger: CompactionTrigger::Auto,
-        model: None,
-        usage: None,
-    };
-    let receipt = session.apply_compaction(&plan, "They talked.", attempt).unwrap();
+    let receipt = session.apply_compaction(&plan, "They talked.", attempt()).unwrap();
     assert_eq!(receipt.first, receipt.last);
 }
 

@@ -165,10 +165,7 @@ impl Blobs {
         let digest = Digest::of(content);
         let (shelf, path) = (self.shelf(&digest), self.path(&digest));
         self.home.create_dir(&shelf)?;
-        if self.is_trusted(&digest, &path, doubts)? {
-            self.touch(&digest, now)?;
-            // Whoever wrote it may not have come to this.
-            self.sync_shelf(&shelf, &path, doubts)?;
+        if self.come_back(&digest, now, doubts)? {
             return Ok(Put { digest, found: Found::There });
         }
         let beside = shelf.join(format!("{digest}.{}{UNFINISHED}", Uuid::now_v7().simple()));
@@ -207,12 +204,21 @@ impl Blobs {
         })
     }
 
-    /// Whether the content is there, and its name is durable once its directory is synced.
-    fn is_trusted(&self, digest: &Digest, path: &Path, doubts: &Doubts) -> Result<bool> {
-        let is_doubtful = doubts.set().contains(path);
+    /// Takes content that is there, whole, as if it were put now. `false`: it has to be written.
+    ///
+    /// Durable when it returns: the content, under its name.
+    fn come_back(&self, digest: &Digest, now: Timestamp, doubts: &Doubts) -> Result<bool> {
+        let (shelf, path) = (self.shelf(digest), self.path(digest));
+        let is_doubtful = doubts.set().contains(&path);
         #[cfg(feature = "seeded-bugs")]
         let is_doubtful = is_doubtful && !sessionlog_codec::seeded::is("artifact_doubt_forgotten");
-        Ok(!is_doubtful && self.is_whole(digest)?)
+        if is_doubtful || !self.is_whole(digest)? {
+            return Ok(false);
+        }
+        self.touch(digest, now)?;
+        // Whoever wrote it may not have come to this.
+        self.sync_shelf(&shelf, &path, doubts)?;
+        Ok(true)
     }
 
     /// Whether the content is there. A hurt file counts as none; what is not a file at all is refused.
@@ -403,9 +409,7 @@ impl Blobs {
     ) -> Result<bool> {
         let (shelf, path) = (self.shelf(digest), self.path(digest));
         self.home.create_dir(&shelf)?;
-        if self.is_trusted(digest, &path, doubts)? {
-            self.touch(digest, now)?;
-            self.sync_shelf(&shelf, &path, doubts)?;
+        if self.come_back(digest, now, doubts)? {
             return Ok(true);
         }
         if from.len(digest)?.is_none() {

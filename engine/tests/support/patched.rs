@@ -13,8 +13,10 @@ pub(crate) fn frames(segment: &[u8]) -> Vec<Range<usize>> {
     let salt = SegmentHeader::decode(segment).unwrap().salt;
     let (mut places, mut at) = (Vec::new(), SEGMENT_HEADER_LEN);
     while let Ok(frame) = Frame::decode(&segment[at..], salt) {
-        places.push(at..at + frame.header().frame_len());
-        at += frame.header().frame_len();
+        // The padding of the last one may be missing.
+        let end = (at + frame.header().frame_len()).min(segment.len());
+        places.push(at..end);
+        at = end;
     }
     places
 }
@@ -57,11 +59,13 @@ pub(crate) fn from_the_future(segment: &mut [u8]) {
     });
 }
 
-/// Puts a frame without records of this kind at a place where a frame begins. Gives its length.
+/// Puts a frame without records of this kind at a place where a frame begins or ends. Gives its length.
 pub(crate) fn insert(segment: &mut Vec<u8>, at: usize, kind: u8) -> usize {
     let salt = SegmentHeader::decode(segment).unwrap().salt;
-    let here = Frame::decode(&segment[at..], salt).unwrap().header().fields.first_position;
-    let mut other = segment[at..at + FRAME_HEADER_LEN].to_vec();
+    let place = frames(segment).into_iter().find(|place| place.start == at || place.end == at).unwrap();
+    let fields = Frame::decode(&segment[place.clone()], salt).unwrap().header().fields.clone();
+    let here = if place.end == at { fields.next_position() } else { fields.first_position };
+    let mut other = segment[place.start..place.start + FRAME_HEADER_LEN].to_vec();
     other.extend_from_slice(b"an index to come");
     other[4] = kind;
     other[8..12].copy_from_slice(&16_u32.to_le_bytes());
@@ -69,6 +73,17 @@ pub(crate) fn insert(segment: &mut Vec<u8>, at: usize, kind: u8) -> usize {
     segment.splice(at..at, other.iter().copied());
     seal(segment, at);
     other.len()
+}
+
+/// What is wrong with the frame at a place.
+pub(crate) fn why(segment: &[u8], at: usize) -> String {
+    let salt = SegmentHeader::decode(segment).unwrap().salt;
+    Frame::decode(&segment[at..], salt).unwrap_err().to_string()
+}
+
+/// What is wrong with the segment's header.
+pub(crate) fn header_error(segment: &[u8]) -> String {
+    SegmentHeader::decode(segment).unwrap_err().to_string()
 }
 
 /// Changes what the index of a sealed segment says of its records; its checksums hold afterwards.

@@ -107,6 +107,18 @@ pub(crate) enum Left {
     Sealed,
 }
 
+/// Frames of one record and of several, in groups of one and of several: see [`append_groups`].
+pub(crate) const SMALL: &[&[&[usize]]] = &[
+    &[&[5]],
+    &[&[40, 0, 3], &[17]],
+    &[&[9, 30]],
+    &[&[100], &[3]],
+    &[&[1, 2, 3]],
+    &[&[64], &[11]],
+    &[&[33]],
+    &[&[8, 8], &[21], &[2]],
+];
+
 /// Appends groups of batches; those of one group are written together and synced once.
 pub(crate) fn append_groups(writer: &LogWriter, groups: &[&[&[usize]]]) -> Vec<Logged> {
     let mut log = Vec::new();
@@ -125,19 +137,17 @@ pub(crate) fn append_groups(writer: &LogWriter, groups: &[&[&[usize]]]) -> Vec<L
 }
 
 impl Sample {
-    /// Three segments of about 512 bytes.
+    /// Five segments: the records 1 to 5, 6 to 8, 9 to 13, 14 to 17, and 18 and 19 in the one that is written to.
+    pub(crate) fn closed() -> Self {
+        let sample = Self::small(0, Left::Closed);
+        let firsts: Vec<u64> = sample.segments.iter().map(|segment| segment.name.0.0).collect();
+        assert_eq!((firsts, sample.log.len()), (vec![1, 6, 9, 14, 18], 19));
+        sample
+    }
+
+    /// Segments of about 512 bytes.
     pub(crate) fn small(fill_len: u64, left: Left) -> Self {
-        let groups: &[&[&[usize]]] = &[
-            &[&[5]],
-            &[&[40, 0, 3], &[17]],
-            &[&[9, 30]],
-            &[&[100], &[3]],
-            &[&[1, 2, 3]],
-            &[&[64], &[11]],
-            &[&[33]],
-            &[&[8, 8], &[21], &[2]],
-        ];
-        Self::of(groups, options(512, fill_len), left)
+        Self::of(SMALL, options(512, fill_len), left)
     }
 
     /// One segment of some sectors, the last group several of them.
